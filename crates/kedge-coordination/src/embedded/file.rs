@@ -1,21 +1,26 @@
 //! The files of an embedded store: one line of fixed length, the state as JSON, and spare space.
 //!
 //! ```text
-//! kedge-coordination 2 STORE REVISION LENGTH CRC
+//! kedge-coordination 2 STORE REVISION LENGTH CRC SYNCED
 //! ```
 //!
 //! `STORE` (hexadecimal) identifies the store. `LENGTH` is that of the JSON text in bytes, and `CRC` the CRC-32 of the line
-//! up to it and of the text.
+//! up to it and of the text. `SYNCED` is `S` once the file was synced. It is written after the sync, and the checksum does
+//! not cover it.
 //! A watcher reads the line only. The valid file with the greater revision counts.
 
-use kedge_disk::File;
+use kedge_disk::{DiskError, File};
 
 use crate::CoordinationError;
 
 use super::state::State;
 
 /// The length of the line.
-pub(super) const HEADER_BYTES: usize = 80;
+pub(super) const HEADER_BYTES: usize = 88;
+/// The place of [`SYNCED`], before the end of the line.
+const SYNCED_AT: u64 = 79;
+/// The mark of a file that was synced.
+const SYNCED: &str = "S";
 /// Its first words: the kind of the file, and the version of the format.
 const MAGIC: &str = "kedge-coordination 2";
 
@@ -24,6 +29,8 @@ const MAGIC: &str = "kedge-coordination 2";
 pub(super) struct Header {
     pub(super) store: u64,
     pub(super) revision: u64,
+    /// True if the file was synced. False if it is being written, or if its writer was killed.
+    pub(super) is_synced: bool,
     len: usize,
     crc: u32,
 }
@@ -53,6 +60,7 @@ pub(super) fn decode_header(bytes: &[u8]) -> Result<Header, CoordinationError> {
             revision: words.next()?.parse().ok()?,
             len: words.next()?.parse().ok()?,
             crc: u32::from_str_radix(words.next()?, 16).ok()?,
+            is_synced: words.next() == Some(SYNCED),
         })
     };
     parse().ok_or_else(|| {
@@ -67,8 +75,16 @@ pub(super) fn read_header(file: &dyn File) -> Result<Header, CoordinationError> 
     decode_header(&line)
 }
 
-/// Reads the state of a file that has this line.
-pub(super) fn read_state(header: Header, file: &dyn File) -> Result<State, CoordinationError> {
+/// Marks a file as synced, after the sync.
+pub(super) fn mark_synced(file: &dyn File) -> Result<(), DiskError> {
+    file.write_at(SYNCED.as_bytes(), SYNCED_AT)
+}
+
+/// Reads the line and the state of a file that had this line before. It may have been overwritten since.
+pub(super) fn read_state(
+    header: Header,
+    file: &dyn File,
+) -> Result<(Header, State), CoordinationError> {
     // A length that cannot be takes no memory.
     if header.len as u64 > file.len()? {
         return Err(CoordinationError::Damaged(
@@ -92,7 +108,7 @@ fn read(file: &dyn File, buffer: &mut [u8], offset: u64) -> Result<(), Coordinat
 }
 
 /// Parses the line and the text.
-fn decode(bytes: &[u8]) -> Result<State, CoordinationError> {
+fn decode(bytes: &[u8]) -> Result<(Header, State), CoordinationError> {
     let damaged = |why: String| CoordinationError::Damaged(why);
     let header = decode_header(bytes)?;
     let text = bytes.get(HEADER_BYTES..).unwrap_or_default();
@@ -104,7 +120,7 @@ fn decode(bytes: &[u8]) -> Result<State, CoordinationError> {
     }
     let mut state: State = serde_json::from_slice(text).map_err(|it| damaged(it.to_string()))?;
     state.revision = header.revision;
-    Ok(state)
+    Ok((header, state))
 }
 
 fn checksum(line: &[u8], text: &[u8]) -> u32 {
@@ -124,8 +140,13 @@ mod tests {
         state.revision = u64::MAX;
         let bytes = encode(u64::MAX, &state).expect("the state is text");
         let header = decode_header(&bytes).expect("the line is valid");
-        let read = decode(&bytes).expect("it is valid");
+        let (_, read) = decode(&bytes).expect("it is valid");
         assert_eq!((header.store, read.revision), (u64::MAX, u64::MAX));
+        assert!(!header.is_synced);
+        let mut synced = bytes.clone();
+        synced[SYNCED_AT as usize] = SYNCED.as_bytes()[0];
+        let (synced, _) = decode(&synced).expect("it is valid");
+        assert!(synced.is_synced);
         for at in 0..bytes.len() {
             let mut changed = bytes.clone();
             changed[at] ^= 1;

@@ -6,8 +6,10 @@
 //! Invariants:
 //! * The state is changed only under the directory's lock. A process that is killed at any point leaves the file with the
 //!   state before, and the system releases its lock. A file that is partly written has a wrong checksum.
-//! * A call returns a revision only after it is durable, whoever wrote it: a process killed between the write and the sync has
-//!   not made the sync.
+//! * A call returns a revision only after it is durable, whoever wrote it. A file without the mark of a sync is written again
+//!   under the lock, because its writer may have been killed before.
+//! * Reads take no lock if the newest file has the mark. The other one is the next to be overwritten, and the checksum shows that
+//!   a file changed while it was read.
 
 mod file;
 mod state;
@@ -17,7 +19,6 @@ use std::fs;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -60,8 +61,6 @@ struct Shared {
     disk: Arc<dyn Disk>,
     dir: PathBuf,
     seen: Seen,
-    /// The newest revision that is durable for certain.
-    durable: AtomicU64,
     /// Files are created so that nobody else can read them.
     is_private: bool,
 }
@@ -73,6 +72,9 @@ struct Loaded {
     /// The file that has it.
     file: usize,
 }
+
+/// A file of the store: its first line, its number, and itself.
+type OpenedFile = (Result<Header, CoordinationError>, usize, Box<dyn File>);
 
 /// The result of a step under the lock: whether it changed the state, and its answer.
 type Step<T> = Result<(bool, T), CoordinationError>;
@@ -114,8 +116,7 @@ impl Embedded {
 
 impl Coordinator for Embedded {
     fn read(&self, timeout: Duration) -> Result<Snapshot, CoordinationError> {
-        let entries = |state: &mut State| Ok((false, state.entries()));
-        let (position, entries) = self.shared.step(timeout, entries)?;
+        let (position, entries) = self.shared.view(timeout, State::entries)?;
         Ok(Snapshot { position, entries })
     }
 
@@ -151,13 +152,27 @@ impl Shared {
             disk,
             dir: dir.to_owned(),
             seen: Seen::new(options.seen),
-            durable: AtomicU64::new(0),
             is_private,
         }
     }
 
     fn path(&self, file: usize) -> PathBuf {
         self.dir.join(FILES[file])
+    }
+
+    /// Looks at the present state, under the lock only if it is not known to be durable.
+    fn view<T>(
+        &self,
+        timeout: Duration,
+        look: impl FnOnce(&State) -> T,
+    ) -> Result<(StorePosition, T), CoordinationError> {
+        let before = self.seen.newest()?;
+        let Some(Loaded { store, state, .. }) = self.load_synced()? else {
+            return self.step(timeout, |state| Ok((false, look(state))));
+        };
+        let position = position(store, &state);
+        self.seen.observe(before, position)?;
+        Ok((position, look(&state)))
     }
 
     /// Runs a step under the lock, with the present state, and makes what has changed durable.
@@ -173,16 +188,12 @@ impl Shared {
             mut state,
             file,
         } = self.load()?;
-        let found = |state: &State| StorePosition {
-            store,
-            revision: Revision(state.revision),
-        };
-        self.seen.observe(before, found(&state))?;
+        self.seen.observe(before, position(store, &state))?;
         let done = step(&mut state);
         if matches!(done, Ok((true, _))) {
             self.save(1 - file, store, &state)?;
         }
-        let position = found(&state);
+        let position = position(store, &state);
         self.seen.observe(before, position)?;
         done.map(|(_, answer)| (position, answer))
     }
@@ -201,14 +212,42 @@ impl Shared {
         }
     }
 
-    /// Reads the newest state, or creates that of a new store.
-    fn load(&self) -> Result<Loaded, CoordinationError> {
-        let mut headers = Vec::new();
+    /// Reads the newest state without the lock; `None` if it is not known to be durable.
+    fn load_synced(&self) -> Result<Option<Loaded>, CoordinationError> {
+        let newest = self.files_by_age()?.into_iter().next();
+        let Some((Ok(header), file, open)) = newest else {
+            return Ok(None);
+        };
+        match file::read_state(header, &*open) {
+            Ok((
+                Header {
+                    store, is_synced, ..
+                },
+                state,
+            )) => Ok(is_synced.then_some(Loaded { store, state, file })),
+            Err(CoordinationError::Damaged(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Opens the files and reads their first lines, the newest one first.
+    fn files_by_age(&self) -> Result<Vec<OpenedFile>, CoordinationError> {
+        let mut files = Vec::new();
         for file in 0..FILES.len() {
             if let Some(open) = self.open_file(file)? {
-                headers.push((file::read_header(&*open), file, open));
+                files.push((file::read_header(&*open), file, open));
             }
         }
+        files.sort_by_key(|(header, ..)| {
+            // A file that is being written comes last.
+            std::cmp::Reverse(header.as_ref().map_or(0, |header| header.revision))
+        });
+        Ok(files)
+    }
+
+    /// Reads the newest state, or creates that of a new store.
+    fn load(&self) -> Result<Loaded, CoordinationError> {
+        let headers = self.files_by_age()?;
         if headers.is_empty() {
             let (store, state) = (random()?, State::new());
             self.save(0, store, &state)?;
@@ -218,20 +257,15 @@ impl Shared {
                 file: 0,
             });
         }
-        let revision = |header: &Result<Header, CoordinationError>| {
-            header.as_ref().map_or(0, |header| header.revision)
-        };
-        headers.sort_by_key(|(header, ..)| std::cmp::Reverse(revision(header)));
         let mut trouble = None;
         for (header, file, open) in headers {
-            let read = header.and_then(|header| Ok((header, file::read_state(header, &*open)?)));
+            let read = header.and_then(|header| file::read_state(header, &*open));
             match read {
                 Ok((header, state)) => {
-                    if header.revision > self.durable.load(Ordering::Acquire) {
-                        // Its writer may have been killed before its own sync.
-                        open.sync_all()?;
+                    if !header.is_synced {
+                        // Its writer was killed before, or its sync failed, after which another one does not help.
                         self.disk.sync_dir(&self.dir)?;
-                        self.durable.fetch_max(header.revision, Ordering::AcqRel);
+                        self.save(file, header.store, &state)?;
                     }
                     let store = header.store;
                     return Ok(Loaded { store, state, file });
@@ -254,13 +288,12 @@ impl Shared {
             // Readers know a file only with a state.
             None => self.create_file(file, &bytes)?,
         };
-        match written {
-            Ok(()) => {
-                self.durable.fetch_max(state.revision, Ordering::AcqRel);
-                Ok(())
-            }
-            // Readers see the state, which a power failure may take back.
-            Err(error) => Err(CoordinationError::OutcomeUnknown(error.to_string())),
+        // Others see the state, which a power failure may take back.
+        let unknown = |error: DiskError| CoordinationError::OutcomeUnknown(error.to_string());
+        written.map_err(unknown)?;
+        match self.open_file(file).map_err(unknown)? {
+            Some(open) => file::mark_synced(&*open).map_err(unknown),
+            None => Ok(()),
         }
     }
 
@@ -307,6 +340,13 @@ impl Shared {
     }
 }
 
+fn position(store: u64, state: &State) -> StorePosition {
+    StorePosition {
+        store,
+        revision: Revision(state.revision),
+    }
+}
+
 /// Overwrites a file, and returns the result of the sync as the inner one.
 fn overwrite(file: &dyn File, bytes: &[u8]) -> Result<Result<(), DiskError>, DiskError> {
     let needed = bytes.len() as u64;
@@ -320,7 +360,7 @@ fn overwrite(file: &dyn File, bytes: &[u8]) -> Result<Result<(), DiskError>, Dis
         }
     }
     file.write_at(bytes, 0)?;
-    Ok(file.sync_all())
+    Ok(file.sync_data())
 }
 
 fn random() -> Result<u64, CoordinationError> {

@@ -29,7 +29,7 @@ impl EmbeddedWatch {
     }
 
     /// Looks whether the store has changed, and fetches the changes.
-    fn poll(&mut self, timeout: Duration) -> Result<(), CoordinationError> {
+    fn poll(&mut self) -> Result<(), CoordinationError> {
         let Some(revision) = self.shared.peek()? else {
             // Only a store that was removed has no file any more.
             let is_new = self.after == 0 && self.shared.seen.newest()?.is_none();
@@ -42,7 +42,7 @@ impl EmbeddedWatch {
         let after = self.after;
         let fetched = self
             .shared
-            .step(timeout, |state| Ok((false, state.events_after(after))));
+            .view(Duration::ZERO, |state| state.events_after(after));
         match fetched {
             Ok((position, _)) if position.revision.0 < after => {
                 self.ended = Some(ReadAgain::WentBackwards);
@@ -55,6 +55,8 @@ impl EmbeddedWatch {
             Err(CoordinationError::WentBackwards { .. }) => {
                 self.ended = Some(ReadAgain::WentBackwards);
             }
+            // The change is being written.
+            Err(CoordinationError::Unreachable(_)) => {}
             Err(error) => return Err(error),
         }
         Ok(())
@@ -72,7 +74,7 @@ impl Watch for EmbeddedWatch {
                 return Ok(Some(WatchEvent::ReadAgain(why)));
             }
             let left = timeout.saturating_sub(began.elapsed());
-            self.poll(left)?;
+            self.poll()?;
             if self.pending.is_empty() && self.ended.is_none() {
                 if left.is_zero() {
                     return Ok(None);

@@ -57,6 +57,31 @@ fn an_acknowledged_change_survives_a_power_failure_at_each_operation() {
     }
 }
 
+/// The writer fails at each operation, a sync included. What another process reads then survives a power failure.
+#[test]
+fn what_was_read_after_a_failed_change_survives_a_power_failure() {
+    let mut failed = 0;
+    for seed in 0..200 {
+        let disk = SimDisk::new(seed);
+        let store = open(&disk).expect("opened");
+        // The last file is created with its content, and later ones are overwritten.
+        for to in 1..=seed % 4 {
+            try_increment(&store, to).expect("the disk works");
+        }
+        let before = count(&store);
+        disk.fail_after(seed / 4 % 6, Fault::Io);
+        let is_done = try_increment(&store, before + 1).is_some();
+        disk.clear_faults();
+        let found = count(&open(&disk).expect("another process opens it"));
+        assert!(found == before + 1 || !is_done, "seed {seed}: {found}");
+        disk.crash(seed);
+        let left = count(&open(&disk).expect("it can be opened again"));
+        assert_eq!(left, found, "seed {seed}");
+        failed += u64::from(!is_done);
+    }
+    assert!(failed > 50, "few changes failed: {failed}");
+}
+
 #[test]
 fn a_full_disk_changes_nothing() {
     let disk = SimDisk::new(1);

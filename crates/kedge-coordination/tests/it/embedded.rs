@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kedge_coordination::embedded::{Embedded, EmbeddedOptions};
-use kedge_coordination::{CoordinationError, Coordinator, ReadAgain, WatchEvent};
+use kedge_coordination::{CoordinationError, Coordinator, ReadAgain, Transaction, WatchEvent};
 use kedge_disk::{Disk, SimDisk};
 
 use crate::EmbeddedStore;
@@ -103,13 +103,15 @@ fn a_lock_that_another_holds_is_waited_for_until_the_timeout() {
     let store = Embedded::open_on(Arc::new(disk.clone()), dir, options).expect("opened");
     put(&store, "a", "1");
     let lock = disk.lock_dir(dir).expect("nobody has it");
+    let put = Transaction::new().put("a", "2");
     let error = store
-        .read(Duration::from_millis(10))
+        .transact(&put, Duration::from_millis(10))
         .expect_err("it is locked");
     assert!(
         matches!(error, CoordinationError::Unreachable(_)),
         "{error}"
     );
+    assert!(value(&store, "a").is_some(), "reads need no lock");
     drop(lock);
-    assert!(value(&store, "a").is_some());
+    store.transact(&put, LONG).expect("it is not locked");
 }
