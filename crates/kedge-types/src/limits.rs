@@ -124,6 +124,9 @@ pub const SERVER_GROUP_BYTES_MAX: usize = 64;
 pub const REBALANCE_MOVES_PER_NODE: usize = 4;
 /// Largest number of actives that move away from a node, and to a node, at the same time in a drain or a graceful failover.
 pub const DRAIN_MOVES_PER_NODE: usize = 16;
+/// Time in seconds for which nodes to remove stay in the map without vBuckets. It is twice the interval at which SDKs fetch
+/// the map, 2.5 s.
+pub const REMOVAL_LINGER_SECS: u64 = 5;
 /// Largest number of nodes of a cluster.
 pub const CLUSTER_NODES_MAX: usize = 64;
 /// Largest number of chains of a vBucket's topology. A vBucket that moves has two.

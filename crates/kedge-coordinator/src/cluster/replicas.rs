@@ -5,22 +5,48 @@
 
 use std::collections::BTreeMap;
 use std::sync::Weak;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kedge_cluster::{CatchUp, ClusterMap, MapBucket, MoveLimits, NodePositions, plan_steps};
 use kedge_node::coordination::ChangeError;
+use kedge_types::limits::REMOVAL_LINGER_SECS;
 
 use super::{ASK_INTERVAL, ASK_TIMEOUT, ClusterNode};
 
+/// The time for which nodes without vBuckets stay in the map at the end of a rebalance.
+const REMOVAL_LINGER: Duration = Duration::from_secs(REMOVAL_LINGER_SECS);
 /// The pause between two checks of incomplete copies.
 const PAUSE: Duration = Duration::from_millis(50);
 
+/// The work between two checks.
+#[derive(Default)]
+struct CopyProgress {
+    catch_up: Option<CatchUp>,
+    /// The moment at which a rebalance was complete but for the removal of nodes.
+    complete_since: Option<Instant>,
+}
+
+impl CopyProgress {
+    /// Returns whether nodes may leave the map. They stay until clients know that they have no vBuckets: a node that has left
+    /// has no map for those that ask it.
+    fn may_remove(&mut self, map: &ClusterMap, next: &ClusterMap) -> bool {
+        let is_removed = |number: &u16| !next.nodes.contains_key(number);
+        let mut removed = map.nodes.iter().filter(|(number, _)| is_removed(number));
+        if removed.all(|(_, node)| node.failed) {
+            self.complete_since = None;
+            return true;
+        }
+        let since = self.complete_since.get_or_insert_with(Instant::now);
+        since.elapsed() >= REMOVAL_LINGER
+    }
+}
+
 /// Works until the server ends.
 pub(super) fn run(node: &Weak<ClusterNode>) {
-    let mut catch_up = None;
+    let mut progress = CopyProgress::default();
     let mut trouble = String::new();
     while let Some(node) = ClusterNode::alive(node) {
-        let result = node.tend_replicas(&mut catch_up);
+        let result = node.tend_replicas(&mut progress);
         let why = result.as_ref().err().map(ToString::to_string);
         let why = why.unwrap_or_default();
         if !why.is_empty() && why != trouble {
@@ -38,13 +64,13 @@ pub(super) fn run(node: &Weak<ClusterNode>) {
 
 impl ClusterNode {
     /// Executes the steps that are possible now. True if there is more to do.
-    fn tend_replicas(&self, catch_up: &mut Option<CatchUp>) -> Result<bool, ChangeError> {
+    fn tend_replicas(&self, progress: &mut CopyProgress) -> Result<bool, ChangeError> {
         let is_mine = |map: &ClusterMap| {
             let first = map.members().next();
             first.is_some() && first == self.followed.number(map)
         };
         let Some(map) = self.followed.map().filter(|map| is_mine(map)) else {
-            *catch_up = None;
+            *progress = CopyProgress::default();
             return Ok(false);
         };
         if self.followed.applied_revision() != Some(map.revision) {
@@ -52,7 +78,9 @@ impl ClusterNode {
         }
         // A joining node does not have to wait for a change that cannot begin.
         if map.buckets.iter().any(MapBucket::is_unfinished) {
-            let copies = catch_up.get_or_insert_with(|| CatchUp::begin(&map));
+            let copies = progress
+                .catch_up
+                .get_or_insert_with(|| CatchUp::begin(&map));
             if copies.revision() != map.revision {
                 copies.follow(&map);
             }
@@ -60,16 +88,19 @@ impl ClusterNode {
             copies.note(&self.positions_by(&map));
             self.advance(|map| copies.plan(map))?;
         } else {
-            *catch_up = None;
+            progress.catch_up = None;
         }
-        let has_begun = self.advance(|map| plan_steps(map, MoveLimits::default()))?;
-        Ok(has_begun || catch_up.is_some())
+        let has_begun = self.advance(|map| {
+            let next = plan_steps(map, MoveLimits::default())?;
+            progress.may_remove(map, &next).then_some(next)
+        })?;
+        Ok(has_begun || progress.catch_up.is_some() || progress.complete_since.is_some())
     }
 
     /// Makes a change, if there is one. A change of the number of replicas needs all nodes. False if there is none.
     fn advance(
         &self,
-        plan: impl Fn(&ClusterMap) -> Option<ClusterMap>,
+        mut plan: impl FnMut(&ClusterMap) -> Option<ClusterMap>,
     ) -> Result<bool, ChangeError> {
         // The store is asked only if there is something to do.
         if self.followed.map().is_none_or(|map| plan(&map).is_none()) {
