@@ -118,6 +118,28 @@ pub struct StoreStatus {
     pub trouble: Option<String>,
     /// True if the store went backwards since the start of this process.
     pub went_backwards: bool,
+    /// The lease of this node.
+    pub lease: LeaseStatus,
+}
+
+/// The lease of a node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LeaseStatus {
+    /// True if the node serves its active vBuckets.
+    pub serves: bool,
+    /// The time in milliseconds for which it serves without another renewal, as of the last look.
+    pub left_ms: u64,
+    /// The lease time in milliseconds.
+    pub time_ms: u64,
+    /// The number of renewals that succeeded.
+    pub renewals: u64,
+    /// The number of renewals that failed.
+    pub failures: u64,
+    /// The number of times that the node stopped serving because its lease was over.
+    pub lapses: u64,
+    /// The reason why the last renewal failed; `None` if it did not.
+    pub trouble: Option<String>,
 }
 
 /// The state of automatic failover on a node, as of its last decision. Only that of the orchestrator has effects.

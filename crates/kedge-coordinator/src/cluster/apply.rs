@@ -68,6 +68,7 @@ fn follow(node: &ClusterNode, map: &Arc<ClusterMap>, done: &mut AppliedProgress)
     let mut waits = false;
     let mut ask = BTreeSet::new();
     let mut is_complete = true;
+    let mut is_settled = true;
     let me = node.followed.number(map);
     // A node that was removed has no bucket.
     let buckets = if me.is_some() { &*map.buckets } else { &[] };
@@ -101,8 +102,16 @@ fn follow(node: &ClusterNode, map: &Arc<ClusterMap>, done: &mut AppliedProgress)
             continue;
         };
         if let Some(me) = me {
-            waits |= assign(node, (map, me), bucket, &opened, known, &mut ask);
+            match assign(node, (map, me), bucket, &opened, known, &mut ask) {
+                Assigned::All => {}
+                Assigned::SomeWait => waits = true,
+                Assigned::Failed => (is_settled, waits) = (false, true),
+            }
         }
+    }
+    let is_of_map = |it: &Arc<Bucket>| buckets.iter().any(|bucket| bucket.name == it.name());
+    if is_settled && node.registry.list().iter().all(is_of_map) {
+        node.followed.settle(map.revision);
     }
     if !is_complete {
         return true;
@@ -113,6 +122,9 @@ fn follow(node: &ClusterNode, map: &Arc<ClusterMap>, done: &mut AppliedProgress)
     if done.followed != Some(map.revision) {
         node.registry.cluster().adopt(map, me);
         drop_others(node, buckets, done);
+        if is_settled {
+            node.followed.settle(map.revision);
+        }
         let fenced = node.fenced();
         if !fenced.is_empty() && !fenced.iter().any(|it| map.is_member(*it)) {
             // Nobody follows them by this map.
@@ -251,7 +263,18 @@ fn delete_copies(bucket: &Bucket, gone: &[VbId]) {
     }
 }
 
-/// Sets the states of the vBuckets of a bucket. True if some have to wait.
+/// The result of setting the states of a bucket's vBuckets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Assigned {
+    /// Each has the state of the map.
+    All,
+    /// Some wait to become active.
+    SomeWait,
+    /// Some may be active that the map assigns to another node.
+    Failed,
+}
+
+/// Sets the states of the vBuckets of a bucket.
 fn assign(
     node: &ClusterNode,
     (map, me): (&ClusterMap, u16),
@@ -259,14 +282,14 @@ fn assign(
     opened: &Arc<Bucket>,
     known: &mut KnownBucket,
     ask: &mut BTreeSet<u16>,
-) -> bool {
+) -> Assigned {
     let KnownBucket {
         reconciler, plan, ..
     } = known;
     let own = match positions(opened) {
         Ok(own) => own,
         // The bucket ends because the server does.
-        Err(_) => return true,
+        Err(_) => return Assigned::Failed,
     };
     let none: Vec<Option<CopyPosition>> = Vec::new();
     let status = reported_positions(node);
@@ -284,11 +307,15 @@ fn assign(
     });
     let gone: Vec<VbId> = gone.map(|it| VbId(it.vb)).collect();
     if !step.assign.is_empty() && !set_states(map, opened, step.assign) {
-        return true;
+        return Assigned::Failed;
     }
     delete_copies(opened, &gone);
     node.replicate(map, &bucket.name, reconciler, plan);
-    step.waiting > 0
+    if step.waiting > 0 {
+        Assigned::SomeWait
+    } else {
+        Assigned::All
+    }
 }
 
 /// Returns the positions of a bucket's vBuckets on this node, by number.

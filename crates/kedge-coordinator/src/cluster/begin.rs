@@ -14,6 +14,7 @@ use kedge_node::http_client::HttpClient;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::lease::LeaseOptions;
 use super::saved_map::{NodeFile, SavedNode};
 use super::store::{PutMap, Store, StoreError, StoredState};
 
@@ -33,6 +34,8 @@ pub struct NodeOptions {
     pub external: Option<External>,
     /// The server group.
     pub server_group: String,
+    /// The parameters of the lease.
+    pub lease: LeaseOptions,
 }
 
 /// A node that knows the secret of its cluster.

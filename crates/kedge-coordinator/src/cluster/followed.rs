@@ -42,6 +42,8 @@ pub(super) struct Followed {
     pub(super) wake: RankedCondvar,
     /// The revision of the applied map.
     applied: watch::Sender<Option<Revision>>,
+    /// The revision of the newest map by which no active vBucket of this node belongs to another one.
+    settled: watch::Sender<Option<Revision>>,
     stopping: AtomicBool,
 }
 
@@ -66,6 +68,7 @@ impl Followed {
             }),
             wake: RankedCondvar::new(),
             applied: watch::Sender::new(None),
+            settled: watch::Sender::new(None),
             stopping: AtomicBool::new(false),
         }
     }
@@ -120,6 +123,16 @@ impl Followed {
     /// Returns the revision of the applied map, and its changes.
     pub(super) fn applied(&self) -> watch::Receiver<Option<Revision>> {
         self.applied.subscribe()
+    }
+
+    /// Notes that no vBucket of this node is active that a map assigns to another one.
+    pub(super) fn settle(&self, revision: Revision) {
+        self.settled.send_replace(Some(revision));
+    }
+
+    /// Returns the revision of the newest map by which no active vBucket of this node belongs to another one.
+    pub(super) fn settled(&self) -> Option<Revision> {
+        *self.settled.borrow()
     }
 
     /// Wakes the applier.

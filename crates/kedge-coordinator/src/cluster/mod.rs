@@ -24,6 +24,7 @@ mod change;
 mod control;
 mod fence;
 mod followed;
+mod lease;
 mod leases;
 mod moves;
 mod orchestrator;
@@ -39,7 +40,7 @@ mod store_link;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -57,9 +58,11 @@ use self::followed::{Followed, bucket_uuids};
 use self::peer::{ASK_INTERVAL, ASK_TIMEOUT};
 use self::peers::Peers;
 use self::store::Store;
+use crate::lease::NodeLease;
 use crate::replication::{NodeIdentity, Replicator};
 
 pub use self::begin::{ClusterSetup, NodeOptions, create, new_uuid, stored_map};
+pub use self::lease::LeaseOptions;
 pub use self::saved_map::{MAP_FILE, check_alone};
 
 /// The longest wait of the maker of a change for the nodes that have to apply its map.
@@ -87,6 +90,9 @@ pub struct ClusterNode {
     failovers: FailoverControl,
     /// vBuckets that were taken over, until the map contains that.
     taken: RankedMutex<ClusterTaken, Vec<(String, u16)>>,
+    lease_options: LeaseOptions,
+    /// The lease, once it has started.
+    lease: OnceLock<Arc<NodeLease>>,
     /// This node, for its threads.
     this: Weak<Self>,
     /// True once this process has applied a map.
@@ -145,6 +151,8 @@ impl ClusterNode {
             changing: RankedMutex::default(),
             fenced: RankedMutex::default(),
             taken: RankedMutex::default(),
+            lease_options: setup.options.lease,
+            lease: OnceLock::new(),
             this: this.clone(),
             begun: AtomicBool::new(false),
         }))
@@ -155,6 +163,9 @@ impl ClusterNode {
     /// # Errors
     /// When the system refuses a thread.
     pub fn start(self: &Arc<Self>) -> std::io::Result<JoinHandle<()>> {
+        // Before any vBucket becomes active.
+        let lease = self.start_lease()?;
+        let _ = self.lease.set(lease);
         self.peers.start();
         let heir = self.this.clone();
         self.replicator.set_heir(Arc::new(move |bucket, vb| {
@@ -185,6 +196,9 @@ impl ClusterNode {
     pub fn stop(&self) {
         self.followed.stop();
         self.peers.poke();
+        if let Some(lease) = self.lease.get() {
+            lease.stop();
+        }
     }
 
     /// Returns the name of this node.
@@ -200,9 +214,15 @@ impl ClusterNode {
         map.map_or(REPLICAS_DEFAULT, |map| map.replicas)
     }
 
-    /// Calls `tell` once this node has applied the map: its buckets are loaded, and all its active vBuckets are active.
+    /// Calls `tell` once this node has applied the map and serves: its buckets are loaded, and all its active vBuckets are
+    /// active.
     pub fn when_ready(&self, tell: impl FnOnce() + Send + 'static) {
-        self.followed.when_applied(Revision::default(), tell);
+        let lease = self.lease.get().cloned();
+        self.followed
+            .when_applied(Revision::default(), move || match lease {
+                Some(lease) => lease.when_serving(tell),
+                None => tell(),
+            });
     }
 
     /// Adopts a map of the store that is newer than the followed one. False if it is not newer.

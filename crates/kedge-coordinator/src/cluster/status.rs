@@ -74,6 +74,7 @@ impl ClusterNode {
     pub(super) fn coordinator(&self) -> StoreStatus {
         let refused = self.followed.map_refusal();
         let mut status = self.store.status();
+        status.lease = self.lease_status();
         if status.trouble.is_none() && !refused.is_empty() {
             status.trouble = Some(refused);
         }

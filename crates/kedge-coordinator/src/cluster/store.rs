@@ -22,7 +22,7 @@ use kedge_coordination::{
     Change, Compare, CoordinationError, Coordinator, Revision, Snapshot, StoreAddress,
     StorePosition, Transaction, Watch,
 };
-use kedge_node::coordination::{ChangeError, StoreStatus};
+use kedge_node::coordination::{ChangeError, LeaseStatus, StoreStatus};
 use kedge_sync::{RankedMutex, ranks::ClusterStore};
 
 /// The key of the map.
@@ -63,6 +63,12 @@ impl StoredMap {
             revision: entry.mod_revision,
         })
     }
+}
+
+/// Returns the revision of the map in a snapshot; `None` if there is none, or it cannot be read.
+pub(super) fn map_revision(snapshot: &Snapshot) -> Option<kedge_cluster::Revision> {
+    let stored = StoredMap::read(snapshot.entry(MAP_KEY)?);
+    Some(stored.ok()?.map.revision)
 }
 
 /// The keys that a node reads, at one revision of the store.
@@ -136,7 +142,8 @@ impl Store {
         }
     }
 
-    fn handle(&self) -> Result<Arc<dyn Coordinator>, CoordinationError> {
+    /// Returns the handle, which is opened if there is none.
+    pub(super) fn handle(&self) -> Result<Arc<dyn Coordinator>, CoordinationError> {
         let mut state = self.state.lock();
         if let Some(handle) = &state.handle {
             return Ok(handle.clone());
@@ -187,12 +194,18 @@ impl Store {
         }
     }
 
+    /// Returns whether several machines may share the store.
+    pub(super) fn is_remote(&self) -> bool {
+        self.address.is_remote()
+    }
+
     /// Returns the state of the store, as of the last call. Never waits for the store.
     pub(super) fn status(&self) -> StoreStatus {
         let state = self.state.lock();
         StoreStatus {
             trouble: (!state.trouble.is_empty()).then(|| state.trouble.clone()),
             went_backwards: state.went_backwards,
+            lease: LeaseStatus::default(),
         }
     }
 

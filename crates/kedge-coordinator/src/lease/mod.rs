@@ -18,13 +18,12 @@ mod watchdog;
 
 use std::io;
 use std::sync::{Arc, mpsc};
-use std::thread::JoinHandle;
-use std::time::Duration;
 
 use kedge_bucket::ServingGate;
 use kedge_cluster::Revision;
 use kedge_coordination::lease::LeaseTiming;
 use kedge_coordination::{CoordinationError, Coordinator, Snapshot};
+use kedge_node::coordination::LeaseStatus;
 use kedge_sync::{RankedCondvar, RankedMutex, ranks::NodeLeaseState};
 use kedge_types::SystemClock;
 use serde_json::Value;
@@ -70,39 +69,24 @@ impl std::fmt::Debug for LeaseSetup {
 }
 
 /// The lease of this node.
-#[derive(Debug)]
 pub struct NodeLease {
     state: RankedMutex<NodeLeaseState, LeaseShared>,
     wake: RankedCondvar,
 }
 
 /// The state that the thread shares with others.
-#[derive(Debug)]
+#[derive(Default)]
 struct LeaseShared {
-    timing: LeaseTiming,
-    /// True if something happened that the thread has not seen.
-    poked: bool,
     stopping: bool,
     status: LeaseStatus,
+    /// The listeners, called once the node serves.
+    listeners: Vec<Box<dyn FnOnce() + Send>>,
 }
 
-/// The state of the lease.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LeaseStatus {
-    /// True if the node serves its active vBuckets.
-    pub serves: bool,
-    /// The time for which it serves without another renewal, as of the last look of the thread.
-    pub left: Duration,
-    /// The lease time.
-    pub time: Duration,
-    /// The number of renewals that succeeded.
-    pub renewals: u64,
-    /// The number of renewals that failed.
-    pub failures: u64,
-    /// The number of times that the node stopped serving because its lease was over.
-    pub lapses: u64,
-    /// The reason why the last renewal failed; empty if it did not.
-    pub trouble: String,
+impl std::fmt::Debug for NodeLease {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("NodeLease").finish_non_exhaustive()
+    }
 }
 
 impl NodeLease {
@@ -110,28 +94,15 @@ impl NodeLease {
     ///
     /// # Errors
     /// When the system refuses a thread or a timer.
-    pub fn start(setup: LeaseSetup) -> io::Result<(Arc<Self>, JoinHandle<()>)> {
+    pub fn start(setup: LeaseSetup) -> io::Result<Arc<Self>> {
         setup.serving.close();
         let lease = Arc::new(Self {
-            state: RankedMutex::new(LeaseShared {
-                timing: setup.timing,
-                poked: false,
-                stopping: false,
-                status: LeaseStatus {
-                    serves: false,
-                    left: Duration::ZERO,
-                    time: setup.timing.time(),
-                    renewals: 0,
-                    failures: 0,
-                    lapses: 0,
-                    trouble: String::new(),
-                },
-            }),
+            state: RankedMutex::default(),
             wake: RankedCondvar::new(),
         });
         let (ready, begun) = mpsc::sync_channel(1);
         let shared = lease.clone();
-        let thread = std::thread::Builder::new()
+        std::thread::Builder::new()
             .name("kedge-lease".to_owned())
             .spawn(move || {
                 // The timer belongs to the thread.
@@ -146,19 +117,18 @@ impl NodeLease {
             })?;
         let begun = begun.recv();
         begun.unwrap_or_else(|_| Err(io::Error::other("the thread of the lease has ended")))?;
-        Ok((lease, thread))
+        Ok(lease)
     }
 
-    /// Sets the times of the next renewals.
-    pub fn set_timing(&self, timing: LeaseTiming) {
-        self.state.lock().timing = timing;
-        self.poke();
-    }
-
-    /// Makes the thread look at the applied map.
-    pub fn poke(&self) {
-        self.state.lock().poked = true;
-        self.wake.notify_all();
+    /// Calls `tell` when the node serves.
+    pub fn when_serving(&self, tell: impl FnOnce() + Send + 'static) {
+        let mut state = self.state.lock();
+        if !state.status.serves {
+            state.listeners.push(Box::new(tell));
+            return;
+        }
+        drop(state);
+        tell();
     }
 
     /// Ends the thread. The node does not serve any more.

@@ -7,6 +7,8 @@ use kedge_cluster::Revision;
 use kedge_coordination::lease::{LeaseEvent, LeaseHolder};
 use kedge_coordination::{CoordinationError, Coordinator, Moment};
 
+use kedge_node::coordination::LeaseStatus;
+
 use super::watchdog::Watchdog;
 use super::{LeaseSetup, NodeLease};
 
@@ -84,21 +86,36 @@ impl LeaseThread {
     /// Shows the state, and sleeps until something is due. True when the server ends.
     fn wait(&mut self, lease: &NodeLease) -> bool {
         let now = self.now();
+        let status = self.status(now);
+        let sleep = self.next_event(now).since(now).min(SLEEP_MAX);
         let mut state = lease.state.lock();
-        state.status.serves = self.is_serving;
-        state.status.left = self.holder.serves_until().since(now);
-        state.status.time = self.holder.timing().time();
-        state.status.renewals = self.renewals;
-        state.status.failures = self.failures;
-        state.status.lapses = self.lapses;
-        state.status.trouble.clone_from(&self.trouble);
-        if !state.stopping && !state.poked && state.timing == self.holder.timing() {
-            let sleep = self.next_event(now).since(now);
-            lease.wake.wait_for(&mut state, sleep.min(SLEEP_MAX));
+        let listeners = match status.serves {
+            true => std::mem::take(&mut state.listeners),
+            false => Vec::new(),
+        };
+        state.status = status;
+        if !listeners.is_empty() {
+            drop(state);
+            listeners.into_iter().for_each(|tell| tell());
+            return false;
         }
-        state.poked = false;
-        self.holder.set_timing(state.timing);
+        if !state.stopping {
+            lease.wake.wait_for(&mut state, sleep);
+        }
         state.stopping
+    }
+
+    fn status(&self, now: Moment) -> LeaseStatus {
+        let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        LeaseStatus {
+            serves: self.is_serving,
+            left_ms: ms(self.holder.serves_until().since(now)),
+            time_ms: ms(self.holder.timing().time()),
+            renewals: self.renewals,
+            failures: self.failures,
+            lapses: self.lapses,
+            trouble: (!self.trouble.is_empty()).then(|| self.trouble.clone()),
+        }
     }
 
     /// Returns the moment at which something is due.

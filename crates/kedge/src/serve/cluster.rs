@@ -6,7 +6,8 @@ use std::sync::Arc;
 use kedge_auth::Roles;
 use kedge_cluster::{CLUSTER_USER, External, SERVER_GROUP};
 use kedge_coordination::StoreAddress;
-use kedge_coordinator::cluster::{ClusterSetup, NodeOptions};
+use kedge_coordination::lease::LeaseTiming;
+use kedge_coordinator::cluster::{ClusterSetup, LeaseOptions, NodeOptions};
 use kedge_disk::Disk;
 use kedge_node::users::Users;
 
@@ -64,6 +65,7 @@ fn options(settings: &Settings) -> Result<Option<NodeOptions>, SettingsError> {
         host: host(settings)?,
         external,
         server_group: server_group(settings),
+        lease: lease(settings)?,
     }))
 }
 
@@ -73,6 +75,16 @@ fn server_group(settings: &Settings) -> String {
         "" => SERVER_GROUP.to_owned(),
         given => given.to_owned(),
     }
+}
+
+fn lease(settings: &Settings) -> Result<LeaseOptions, SettingsError> {
+    let pause = settings.lease_tolerated_pause;
+    let pause = (!pause.is_zero()).then_some(pause);
+    let timing = LeaseTiming::new(settings.auto_failover_timeout, pause);
+    Ok(LeaseOptions {
+        timing: timing.map_err(|why| refused("auto_failover_timeout", &why))?,
+        watchdog: settings.lease_watchdog,
+    })
 }
 
 /// Returns the host at which others reach the node.

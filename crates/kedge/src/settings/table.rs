@@ -182,6 +182,13 @@ settings! {
         "Port of the key-value protocol at `external_host`. 0: that of the node.", default_note = "the node's";
     external_mgmt_port: u16 = 0,
         "Port of management at `external_host`. 0: that of the node.", default_note = "the node's";
+    auto_failover_timeout: Duration = Duration::from_secs(5),
+        "Time after which a node of a cluster counts as down, 1 s to 120 s. It is also the time of a node's lease: a node that cannot renew it for so long serves no clients.";
+    lease_tolerated_pause: Duration = Duration::ZERO,
+        "Time by which a node stops serving before its lease ends, so that a short pause of the process has no effect. 0s: 500ms, or a quarter of a shorter `auto_failover_timeout`.",
+        default_note = "500ms, at most a quarter of `auto_failover_timeout`";
+    lease_watchdog: bool = false,
+        "End the process when it was paused beyond the end of its lease. Nodes with a coordination store in etcd always do.";
     stop_with_parent: bool = false,
         "Stop the server when the process that started it ends.";
 

@@ -1,0 +1,51 @@
+//! The lease of this node, and its part in the cluster.
+
+use std::sync::Arc;
+
+use kedge_coordination::lease::LeaseTiming;
+use kedge_node::coordination::LeaseStatus;
+use kedge_types::SystemClock;
+
+use super::ClusterNode;
+use super::begin::new_uuid;
+use super::store::map_revision;
+use crate::lease::{LeaseSetup, NodeLease};
+
+/// The parameters of a node's lease.
+#[derive(Clone, Copy, Debug)]
+pub struct LeaseOptions {
+    /// The times.
+    pub timing: LeaseTiming,
+    /// True if the process is ended when it is paused for longer than the lease tolerates, on a store of one machine too.
+    pub watchdog: bool,
+}
+
+impl ClusterNode {
+    /// Closes the gate of the node, and starts the thread that opens it.
+    ///
+    /// # Errors
+    /// When the system refuses a thread or a timer.
+    pub(super) fn start_lease(&self) -> std::io::Result<Arc<NodeLease>> {
+        let (store, followed) = (self.store.clone(), self.followed.clone());
+        let registry = self.registry.clone();
+        NodeLease::start(LeaseSetup {
+            node: self.name().to_owned(),
+            process: new_uuid(),
+            timing: self.lease_options.timing,
+            watchdog: self.lease_options.watchdog || store.is_remote(),
+            store: Box::new(move || store.handle()),
+            stored_map: Box::new(map_revision),
+            applied: Box::new(move || followed.settled()),
+            health: Box::new(|| serde_json::Value::Null),
+            serving: registry.serving().clone(),
+            await_steps: Box::new(move || registry.stop_serving()),
+            clock: Arc::new(SystemClock::new()),
+        })
+    }
+
+    /// Returns the state of the lease. Never waits.
+    pub(super) fn lease_status(&self) -> LeaseStatus {
+        let lease = self.lease.get().map(|lease| lease.status());
+        lease.unwrap_or_default()
+    }
+}
