@@ -26,6 +26,8 @@ const LEASE_PAUSE: Duration = Duration::from_millis(50);
 pub(super) struct FailoverControl {
     store: Arc<Store>,
     registry: Arc<BucketRegistry>,
+    /// The settings of a cluster that has none.
+    defaults: AutoFailoverSettings,
     /// The UUID of this process.
     pub(super) process: String,
     /// The leases of the members, and what else of the store the orchestrator acts on.
@@ -38,13 +40,23 @@ pub(super) struct FailoverControl {
 }
 
 impl FailoverControl {
-    /// Creates the state of a process with that UUID, which has seen nothing.
-    pub(super) fn new(store: Arc<Store>, registry: Arc<BucketRegistry>, process: String) -> Self {
+    /// Creates the state of a process with that UUID, which has seen nothing. `timeout` is that of a cluster without
+    /// settings.
+    pub(super) fn new(
+        store: Arc<Store>,
+        registry: Arc<BucketRegistry>,
+        process: String,
+        timeout: Duration,
+    ) -> Self {
+        let mut defaults = AutoFailoverSettings::default();
+        let seconds = timeout.as_secs() + u64::from(timeout.subsec_nanos() > 0);
+        defaults.timeout = u32::try_from(seconds).unwrap_or(defaults.timeout);
         Self {
             store,
             registry,
             process,
-            seen: RankedMutex::default(),
+            seen: RankedMutex::new(SeenStore::new(defaults.clone())),
+            defaults,
             seen_changed: RankedCondvar::new(),
             decision: RankedMutex::default(),
             judge: RankedMutex::default(),
@@ -69,7 +81,7 @@ impl FailoverControl {
                 Compare::Unchanged(key, entry.mod_revision),
                 AutoFailoverSettings::from_json(&entry.value)?,
             ),
-            None => (Compare::Absent(key), AutoFailoverSettings::default()),
+            None => (Compare::Absent(key), self.defaults.clone()),
         })
     }
 

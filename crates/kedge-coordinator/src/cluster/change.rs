@@ -493,6 +493,10 @@ impl FailoverNode for ClusterNode {
         &self.failovers
     }
 
+    fn set_lease_time(&self, time: Duration) {
+        self.set_lease_time(time);
+    }
+
     fn one_at_a_time<T>(&self, work: impl FnOnce() -> T) -> T {
         let _one_at_a_time = self.changing.lock();
         work()

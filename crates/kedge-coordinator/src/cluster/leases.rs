@@ -39,6 +39,8 @@ struct SeenLease {
 /// The keys of the store that the orchestrator acts on.
 #[derive(Debug, Default)]
 pub(super) struct SeenStore {
+    /// The settings while the store has none.
+    defaults: AutoFailoverSettings,
     /// False until everything was read since the start, or since the store could not be reached.
     is_read: bool,
     leases: BTreeMap<String, SeenLease>,
@@ -54,6 +56,14 @@ pub(super) struct SeenSettings {
 }
 
 impl SeenStore {
+    /// Creates the state of a node that has seen nothing. `defaults` are the settings while the store has none.
+    pub(super) fn new(defaults: AutoFailoverSettings) -> Self {
+        Self {
+            defaults,
+            ..Self::default()
+        }
+    }
+
     /// Notes everything that the store has. `now` was read after the answer had come.
     pub(super) fn on_snapshot(&mut self, now: Moment, snapshot: &Snapshot) {
         self.is_read = true;
@@ -132,7 +142,7 @@ impl SeenStore {
         let key = AUTO_FAILOVER_KEY.to_owned();
         let Some(entry) = &self.settings else {
             return SeenSettings {
-                settings: AutoFailoverSettings::default(),
+                settings: self.defaults.clone(),
                 unchanged: Compare::Absent(key),
             };
         };

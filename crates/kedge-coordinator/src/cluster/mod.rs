@@ -87,7 +87,7 @@ pub struct ClusterNode {
     changing: RankedMutex<ClusterChanging, ()>,
     /// The fenced nodes, which are about to be failed over, and the ends of the fences.
     fenced: RankedMutex<ClusterFenced, BTreeMap<u16, std::time::Instant>>,
-    failovers: FailoverControl,
+    failovers: Arc<FailoverControl>,
     /// vBuckets that were taken over, until the map contains that.
     taken: RankedMutex<ClusterTaken, Vec<(String, u16)>>,
     lease_options: LeaseOptions,
@@ -142,7 +142,12 @@ impl ClusterNode {
         let followed = Arc::new(followed);
         Ok(Arc::new_cyclic(|this| Self {
             peers: Peers::new(followed.clone()),
-            failovers: FailoverControl::new(store.clone(), registry.clone(), new_uuid()),
+            failovers: Arc::new(FailoverControl::new(
+                store.clone(),
+                registry.clone(),
+                new_uuid(),
+                setup.options.lease.timing.time(),
+            )),
             followed,
             store,
             registry,

@@ -46,6 +46,8 @@ pub(super) trait FailoverNode: Send + Sync + 'static {
     fn store(&self) -> &Store;
     /// Returns the state of automatic failover.
     fn failovers(&self) -> &FailoverControl;
+    /// Sets the time of this node's lease from its next renewal on.
+    fn set_lease_time(&self, time: Duration);
     /// Does work while nobody else on this node changes the map.
     fn one_at_a_time<T>(&self, work: impl FnOnce() -> T) -> T;
     /// Returns the positions of the copies of all nodes, except those to remove, which nobody follows any more then.
@@ -84,9 +86,14 @@ pub(super) fn run<N: FailoverNode>(node: &Weak<N>) {
         machine: AutoFailover::default(),
         said: (Vec::new(), ""),
     };
+    let mut lease_time = first.failovers().seen.lock().settings().settings.timeout();
     drop(first);
     while let Some(node) = alive(node) {
         let is_read = orchestrator.follow(&*node);
+        let timeout = node.failovers().seen.lock().settings().settings.timeout();
+        if is_read && std::mem::replace(&mut lease_time, timeout) != timeout {
+            node.set_lease_time(timeout);
+        }
         orchestrator.act(&*node);
         drop(node);
         if !is_read {

@@ -79,6 +79,8 @@ pub struct NodeLease {
 struct LeaseShared {
     stopping: bool,
     status: LeaseStatus,
+    /// The times of the next renewals, if they change.
+    timing: Option<LeaseTiming>,
     /// The listeners, called once the node serves.
     listeners: Vec<Box<dyn FnOnce() + Send>>,
 }
@@ -118,6 +120,12 @@ impl NodeLease {
         let begun = begun.recv();
         begun.unwrap_or_else(|_| Err(io::Error::other("the thread of the lease has ended")))?;
         Ok(lease)
+    }
+
+    /// Sets the times of the next renewals.
+    pub fn set_timing(&self, timing: LeaseTiming) {
+        self.state.lock().timing = Some(timing);
+        self.wake.notify_all();
     }
 
     /// Calls `tell` when the node serves.

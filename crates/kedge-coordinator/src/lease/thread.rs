@@ -99,8 +99,11 @@ impl LeaseThread {
             listeners.into_iter().for_each(|tell| tell());
             return false;
         }
-        if !state.stopping {
+        if !state.stopping && state.timing.is_none() {
             lease.wake.wait_for(&mut state, sleep);
+        }
+        if let Some(timing) = state.timing.take() {
+            self.holder.set_timing(timing);
         }
         state.stopping
     }
