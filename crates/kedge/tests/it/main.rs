@@ -1,5 +1,6 @@
 //! Tests of the real process, over its real ports.
 
+mod auto_failover;
 mod bucket_nodes;
 mod bucket_settings;
 mod check_catalogs;

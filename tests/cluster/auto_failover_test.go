@@ -1,0 +1,77 @@
+package cluster
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+)
+
+// failOverBySelf has the cluster fail nodes over automatically, after a second.
+func (all nodes) failOverBySelf(t *testing.T) {
+	t.Helper()
+	if err := all[0].tool(t, "auto-failover", "--enable", "--timeout=1s"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// hasFailedOver waits until the others have failed a node over.
+func (all nodes) hasFailedOver(t *testing.T, lost *node) {
+	t.Helper()
+	until(t, lost.name+" is failed over", func() bool {
+		var status struct {
+			Nodes []struct {
+				Name       string
+				FailedOver bool
+			}
+		}
+		if err := json.Unmarshal(all[0].fetch(t, "/kedge/cluster/status"), &status); err != nil {
+			t.Fatal(err)
+		}
+		for _, node := range status.Nodes {
+			if node.Name == lost.name {
+				return node.FailedOver
+			}
+		}
+		return false
+	})
+}
+
+// A node dies under durable writes, and the others take over by themselves.
+func TestAKilledNodeIsFailedOverAutomatically(t *testing.T) {
+	for _, count := range []int{2, 3} {
+		t.Run(fmt.Sprintf("%d nodes", count), func(t *testing.T) {
+			t.Parallel()
+			all := clusterOf(t, count, count-1, nil)
+			all.failOverBySelf(t)
+			load := startClients(t, all, allLevels...)
+			load.more(t, 500)
+			last(all).kill()
+			all.hasFailedOver(t, last(all))
+			if count > 2 {
+				// Two nodes of three are a majority.
+				load.more(t, 500)
+			}
+			start(t, last(all))
+			all.recover(t, last(all))
+			load.more(t, 500)
+			load.finish(t)
+		})
+	}
+}
+
+// A node that hangs for longer than its lease is failed over. What it does when it goes on must not be seen.
+func TestAStoppedNodeIsFailedOverAutomatically(t *testing.T) {
+	t.Parallel()
+	all := clusterOf(t, 3, 2, nil)
+	all.failOverBySelf(t)
+	load := startClients(t, all, allLevels...)
+	load.more(t, 500)
+	last(all).stop(t)
+	all.hasFailedOver(t, last(all))
+	load.more(t, 500)
+	last(all).goOn(t)
+	load.more(t, 500)
+	all.recover(t, last(all))
+	load.more(t, 500)
+	load.finish(t)
+}
