@@ -63,15 +63,30 @@ pub(super) fn run(node: &ClusterNode) {
     }
 }
 
-/// Applies the map as far as possible now. True if something has to be awaited.
-fn follow(node: &ClusterNode, map: &Arc<ClusterMap>, done: &mut AppliedProgress) -> bool {
-    let mut waits = false;
-    let mut ask = BTreeSet::new();
-    let mut is_complete = true;
-    let mut is_settled = true;
-    let me = node.followed.number(map);
-    // A node that was removed has no bucket.
-    let buckets = if me.is_some() { &*map.buckets } else { &[] };
+/// The state of the buckets that a map has.
+struct AppliedBuckets {
+    /// True if all are there.
+    is_complete: bool,
+    /// True if no vBucket is active that the map assigns to another node.
+    is_settled: bool,
+    /// True if something has to be awaited.
+    waits: bool,
+}
+
+/// Makes the buckets of the map, and their vBuckets, as far as possible now. Adds the nodes to ask to `ask`.
+fn make_buckets(
+    node: &ClusterNode,
+    buckets: &[MapBucket],
+    map: (&Arc<ClusterMap>, Option<u16>),
+    done: &mut AppliedProgress,
+    ask: &mut BTreeSet<u16>,
+) -> AppliedBuckets {
+    let (map, me) = map;
+    let mut state = AppliedBuckets {
+        is_complete: true,
+        is_settled: true,
+        waits: false,
+    };
     for bucket in buckets {
         let ensured = ensure(node, bucket, done).and_then(|opened| {
             let registry = &node.registry;
@@ -90,25 +105,39 @@ fn follow(node: &ClusterNode, map: &Arc<ClusterMap>, done: &mut AppliedProgress)
                     tracing::error!(bucket = bucket.name, %error, "cannot make a bucket of the cluster");
                     done.refused.insert(bucket.name.clone(), why);
                 }
-                (is_complete, waits) = (false, true);
+                (state.is_complete, state.waits) = (false, true);
                 continue;
             }
         };
         if opened.is_loading() {
-            waits = true;
+            state.waits = true;
             continue;
         }
         let Some(known) = done.buckets.get_mut(&bucket.name) else {
             continue;
         };
         if let Some(me) = me {
-            match assign(node, (map, me), bucket, &opened, known, &mut ask) {
+            match assign(node, (map, me), bucket, &opened, known, ask) {
                 Assigned::All => {}
-                Assigned::SomeWait => waits = true,
-                Assigned::Failed => (is_settled, waits) = (false, true),
+                Assigned::SomeWait => state.waits = true,
+                Assigned::Failed => (state.is_settled, state.waits) = (false, true),
             }
         }
     }
+    state
+}
+
+/// Applies the map as far as possible now. True if something has to be awaited.
+fn follow(node: &ClusterNode, map: &Arc<ClusterMap>, done: &mut AppliedProgress) -> bool {
+    let mut ask = BTreeSet::new();
+    let me = node.followed.number(map);
+    // A node that was removed has no bucket.
+    let buckets = if me.is_some() { &*map.buckets } else { &[] };
+    let AppliedBuckets {
+        is_complete,
+        is_settled,
+        waits,
+    } = make_buckets(node, buckets, (map, me), done, &mut ask);
     let is_of_map = |it: &Arc<Bucket>| buckets.iter().any(|bucket| bucket.name == it.name());
     if is_settled && node.registry.list().iter().all(is_of_map) {
         node.followed.settle(map.revision);

@@ -14,9 +14,9 @@ use kedge_node::http_client::HttpClient;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::lease::LeaseOptions;
 use super::saved_map::{NodeFile, SavedNode};
 use super::store::{PutMap, Store, StoreError, StoredState};
+use crate::lease::LeaseOptions;
 
 /// The timeout of the question whether another process has the name.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);

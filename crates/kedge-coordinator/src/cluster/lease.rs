@@ -10,15 +10,6 @@ use super::ClusterNode;
 use super::store::map_revision;
 use crate::lease::{LeaseSetup, NodeLease};
 
-/// The parameters of a node's lease.
-#[derive(Clone, Copy, Debug)]
-pub struct LeaseOptions {
-    /// The times.
-    pub timing: LeaseTiming,
-    /// True if the process is ended when it is paused for longer than the lease tolerates, on a store of one machine too.
-    pub watchdog: bool,
-}
-
 impl ClusterNode {
     /// Closes the gate of the node, and starts the thread that opens it.
     ///

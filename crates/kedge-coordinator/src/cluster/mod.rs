@@ -62,8 +62,8 @@ use crate::lease::NodeLease;
 use crate::replication::{NodeIdentity, Replicator};
 
 pub use self::begin::{ClusterSetup, NodeOptions, create, new_uuid, stored_map};
-pub use self::lease::LeaseOptions;
 pub use self::saved_map::{MAP_FILE, check_alone};
+pub use crate::lease::LeaseOptions;
 
 /// The longest wait of the maker of a change for the nodes that have to apply its map.
 const APPLY_TIMEOUT: Duration = Duration::from_secs(10);

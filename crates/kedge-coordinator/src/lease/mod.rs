@@ -34,6 +34,15 @@ use watchdog::Watchdog;
 /// Returns the revision of the map in a snapshot.
 pub type StoredRevision = Box<dyn Fn(&Snapshot) -> Option<Revision> + Send>;
 
+/// The parameters of a node's lease.
+#[derive(Clone, Copy, Debug)]
+pub struct LeaseOptions {
+    /// The times.
+    pub timing: LeaseTiming,
+    /// True if the process is ended when it is paused for longer than the lease tolerates, on a store of one machine too.
+    pub watchdog: bool,
+}
+
 /// The parts of a node that its lease reaches.
 pub struct LeaseSetup {
     /// The name of the node.
