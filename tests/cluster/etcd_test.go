@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"encoding/json"
 	"fmt"
 	"net"
 	"os"
@@ -67,6 +68,20 @@ func (n *node) createBucket(t *testing.T, name string) error {
 	return nil
 }
 
+// servesBy waits until a node serves for this reason.
+func (n *node) servesBy(t *testing.T, reason string) {
+	t.Helper()
+	until(t, n.name+" serves by "+reason, func() bool {
+		var status struct {
+			Coordinator struct{ Lease struct{ ServesBy string } }
+		}
+		if err := json.Unmarshal(n.fetch(t, "/kedge/cluster/status"), &status); err != nil {
+			t.Fatal(err)
+		}
+		return status.Coordinator.Lease.ServesBy == reason
+	})
+}
+
 // Clients do not notice that etcd is gone. The cluster cannot be changed before it is back.
 func TestEtcdIsKilledAndRestarted(t *testing.T) {
 	t.Parallel()
@@ -76,19 +91,53 @@ func TestEtcdIsKilledAndRestarted(t *testing.T) {
 	load := startClients(t, all, allLevels...)
 	load.more(t, 300)
 	store.kill()
+	for _, each := range all {
+		each.servesBy(t, "promises")
+	}
 	load.more(t, 1000)
 	err := all[1].createBucket(t, "second")
 	if err == nil || !strings.Contains(err.Error(), "coordination store") {
 		t.Fatalf("the refusal does not name the store: %v", err)
 	}
-	// A node that was a member starts without the store.
+	// A node that was a member starts without the store. It has no lease, and promises the others nothing.
 	last(all).kill()
-	start(t, last(all))
-	load.more(t, 300)
+	last(all).begin(t)
+	for _, each := range all[:2] {
+		each.becomes(t, "noLease")
+	}
 	store.start(t)
+	last(all).waitReady(t)
+	load.more(t, 300)
 	until(t, "the cluster can be changed", func() bool { return all[1].createBucket(t, "second") == nil })
 	last(all).kill()
 	all.failOver(t, last(all))
+	load.more(t, 300)
+	start(t, last(all))
+	all.recover(t, last(all))
+	load.more(t, 300)
+	load.finish(t)
+}
+
+// Without etcd nothing is failed over, and without the promise of the lost node nobody serves. Both end when etcd is back.
+func TestANodeIsLostWhileEtcdIsGone(t *testing.T) {
+	t.Parallel()
+	store := newEtcd(t)
+	url := fmt.Sprintf("etcd://127.0.0.1:%d/test", store.client)
+	all := clusterIn(t, url, t.TempDir(), 3, 2, nil)
+	all.failOverBySelf(t)
+	load := startClients(t, all, allLevels...)
+	load.more(t, 300)
+	store.kill()
+	for _, each := range all {
+		each.servesBy(t, "promises")
+	}
+	load.more(t, 300)
+	last(all).kill()
+	for _, each := range all[:2] {
+		each.becomes(t, "noLease")
+	}
+	store.start(t)
+	all.hasFailedOver(t, last(all))
 	load.more(t, 300)
 	start(t, last(all))
 	all.recover(t, last(all))

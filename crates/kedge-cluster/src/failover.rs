@@ -368,6 +368,9 @@ pub fn lacks_durability_majority(map: &ClusterMap) -> bool {
 pub fn plan_recovery(map: &ClusterMap, node: u16) -> Result<ClusterMap, ClusterError> {
     let mut map = map.next();
     let had_failed = std::mem::replace(&mut map.node_mut(node)?.failed, false);
+    if had_failed {
+        map.joined.insert(node, map.revision.rev);
+    }
     let mut leads = false;
     for bucket in &mut map.buckets {
         let had_place = bucket

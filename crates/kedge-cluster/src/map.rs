@@ -174,6 +174,9 @@ pub struct ClusterMap {
     pub nodes: BTreeMap<u16, MapNode>,
     /// The number of the next added node.
     pub(crate) next_node: u16,
+    /// For each member that was added or recovered, the `rev` of the map that made it a member.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) joined: BTreeMap<u16, i64>,
     /// The last rebalance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rebalance: Option<Box<RebalanceRecord>>,
@@ -202,6 +205,7 @@ impl ClusterMap {
             replicas,
             nodes: BTreeMap::new(),
             next_node: 0,
+            joined: BTreeMap::new(),
             rebalance: None,
             buckets: Vec::new(),
         };

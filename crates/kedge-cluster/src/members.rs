@@ -144,6 +144,19 @@ impl ClusterMap {
         self.nodes.get(&node).is_some_and(|node| !node.failed)
     }
 
+    /// Returns whether a node is a member, and was one in the map of that `rev` and in all since.
+    #[must_use]
+    pub fn is_member_since(&self, node: u16, rev: i64) -> bool {
+        let joined = self.joined.get(&node).copied();
+        self.is_member(node) && joined.is_none_or(|joined| joined <= rev)
+    }
+
+    /// Returns whether a node is a member from this map on.
+    #[must_use]
+    pub fn begins_membership(&self) -> bool {
+        self.joined.values().any(|rev| *rev == self.revision.rev)
+    }
+
     pub(crate) fn node_mut(&mut self, node: u16) -> Result<&mut MapNode, ClusterError> {
         let found = self.nodes.get_mut(&node);
         found.ok_or_else(|| ClusterError::NoNode(node.to_string()))
@@ -201,6 +214,7 @@ pub fn plan_add_node(map: &ClusterMap, node: MapNode) -> Result<ClusterMap, Clus
         failed: false,
         ..node
     });
+    next.joined.insert(map.next_node, next.revision.rev);
     next.check_nodes().map_err(ClusterError::Node)?;
     Ok(next)
 }
@@ -223,6 +237,7 @@ impl ClusterMap {
         let Some(removed) = self.nodes.remove(&node) else {
             return Err(ClusterError::NoNode(node.to_string()));
         };
+        self.joined.remove(&node);
         let refused = |why: String| {
             let name = &removed.name;
             let why = format!("node \"{name}\" cannot be removed: {why}");

@@ -174,6 +174,24 @@ pub(crate) async fn fence(call: RequestContext, method: Method) -> Handled {
     ok(&positions)
 }
 
+/// `POST /kedge/cluster/promise`: a node that does not reach the coordination store asks the node `by` not to fail it over for
+/// `ms`. `known` is the last revision of its lease that it knows.
+pub(crate) async fn promise(call: RequestContext) -> Handled {
+    let (node, name) = (call.node()?, name(&call.query)?);
+    let wrong = |field, why| EarlyReply::field_error(StatusCode::BAD_REQUEST, field, why);
+    let ms = call.query.get("ms").and_then(|text| text.parse().ok());
+    let ms = ms.ok_or_else(|| wrong("ms", "must be a time in milliseconds"))?;
+    let known = call.query.get("known").and_then(|text| text.parse().ok());
+    let known = known.ok_or_else(|| wrong("known", "must be a revision"))?;
+    if call.query.get("by") != Some(&node.report().node) {
+        return Err(wrong("by", "must be the name of this node"));
+    }
+    // Without a wait: a caller that gets no promise in time stops serving.
+    let promised = node.promise(&name, Duration::from_millis(ms), known);
+    promised.map_err(|error| refusal(&error))?;
+    done()
+}
+
 /// `GET /kedge/cluster/figures`: this node's part of the status.
 pub(crate) async fn figures(call: RequestContext) -> Handled {
     let node = call.node()?;

@@ -50,6 +50,8 @@ enum Unready {
     Activating,
     /// Replicas lack changes that their actives had when they were asked.
     CatchingUp,
+    /// The node has no valid lease, so it serves no active vBucket.
+    NoLease,
 }
 
 impl Unready {
@@ -63,6 +65,7 @@ impl Unready {
             Self::Warmup => "warmup",
             Self::Activating => "activating",
             Self::CatchingUp => "catchingUp",
+            Self::NoLease => "noLease",
         }
     }
 }
@@ -84,6 +87,16 @@ async fn check(state: &Arc<HttpState>) -> Result<(), Unready> {
         let map = node.map().ok_or(Unready::NotMember)?;
         check_member(&map, &node.report().node)?;
     }
+    check_start(state).await?;
+    match node {
+        Some(node) if !node.coordinator().lease.serves => Err(Unready::NoLease),
+        _ => Ok(()),
+    }
+}
+
+/// Checks that the start was complete once.
+async fn check_start(state: &Arc<HttpState>) -> Result<(), Unready> {
+    let node = state.parts.node.as_ref();
     let started = &state.readiness.started;
     if started.load(Ordering::Relaxed) {
         return Ok(());

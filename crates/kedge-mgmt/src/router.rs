@@ -213,6 +213,7 @@ fn cluster_routes() -> Routes {
             "/kedge/cluster/fence",
             post(cluster::fence).delete(cluster::fence),
         )
+        .route("/kedge/cluster/promise", post(cluster::promise))
         .route("/kedge/cluster/figures", get(cluster::figures))
         .route("/kedge/cluster/status", get(cluster::status))
         .route("/kedge/cluster/failover", post(cluster::fail_over))

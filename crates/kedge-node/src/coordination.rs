@@ -122,12 +122,39 @@ pub struct StoreStatus {
     pub lease: LeaseStatus,
 }
 
+/// The reason why a node serves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum ServesBy {
+    /// It does not.
+    #[default]
+    None,
+    /// Its lease is valid.
+    Lease,
+    /// The coordination store is unreachable, and all other members have promised not to fail it over.
+    Promises,
+}
+
+impl ServesBy {
+    /// Returns the name in metrics and in the status.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Lease => "lease",
+            Self::Promises => "promises",
+        }
+    }
+}
+
 /// The lease of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LeaseStatus {
     /// True if the node serves its active vBuckets.
     pub serves: bool,
+    /// The reason why it does.
+    pub serves_by: ServesBy,
     /// The time in milliseconds for which it serves without another renewal, as of the last look.
     pub left_ms: u64,
     /// The lease time in milliseconds.
@@ -138,6 +165,10 @@ pub struct LeaseStatus {
     pub failures: u64,
     /// The number of times that the node stopped serving because its lease was over.
     pub lapses: u64,
+    /// The number of times that all other members have promised not to fail the node over.
+    pub promised: u64,
+    /// The number of nodes that have such a promise of this node.
+    pub promises: usize,
     /// The reason why the last renewal failed; `None` if it did not.
     pub trouble: Option<String>,
 }
@@ -232,6 +263,12 @@ pub trait ClusterControl: Send + Sync {
     /// # Errors
     /// When streams do not end in time.
     fn fence(&self, node: u16) -> Result<(), String>;
+    /// Promises a node that does not reach the coordination store not to fail it over for a time. `known` is the last revision
+    /// of its lease that the node knows. Never waits.
+    ///
+    /// # Errors
+    /// `Refused` with the reason.
+    fn promise(&self, node: &str, time: Duration, known: u64) -> Result<(), ChangeError>;
     /// Follows a fenced node again.
     fn lift_fence(&self);
 

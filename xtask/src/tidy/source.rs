@@ -82,6 +82,10 @@ const THREADS: Reserved = Reserved {
             "waits for maps and for the coordination store",
         ),
         (
+            "crates/kedge-coordinator/src/lease/thread.rs",
+            "asks nodes that may hang for promises, and is awaited for a limited time",
+        ),
+        (
             "crates/kedge-coordinator/src/lease/mod.rs",
             "renews the lease in time, whatever the pools do",
         ),

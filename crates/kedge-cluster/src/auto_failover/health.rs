@@ -1,4 +1,4 @@
-//! A node's own view of its health, which its lease record carries.
+//! A node's own view of its state, which its lease record carries.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::AutoFailoverSettings;
+use crate::Revision;
 
 /// The health of a node, as it judges itself. Unknown fields are ignored, so that neighbouring releases interoperate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -13,6 +14,9 @@ pub struct NodeHealth {
     /// The disk of its data directory.
     #[serde(default, skip_serializing_if = "DiskHealth::is_good")]
     pub disk: DiskHealth,
+    /// The revision of the map that the node follows, or followed a moment ago.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub follows: Option<Revision>,
 }
 
 /// The health of a disk: for how long each kind of trouble has lasted. Zero is none.

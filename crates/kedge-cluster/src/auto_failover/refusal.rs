@@ -29,6 +29,8 @@ pub enum Refusal {
     WouldLose(FailoverLosses),
     /// SyncWrites would become impossible, and the settings forbid that.
     DurabilityMajority,
+    /// These nodes do not reach the store, and serve by the promises of the others.
+    Promised(Vec<String>),
     /// The failover was begun and did not succeed; it is tried again.
     Failed(String),
 }
@@ -48,13 +50,14 @@ impl Refusal {
             Refusal::Operation(_) => "operation_in_progress",
             Refusal::WouldLose(_) => "would_lose",
             Refusal::DurabilityMajority => "durability_majority",
+            Refusal::Promised(_) => "promised",
             Refusal::Failed(_) => "failed",
         }
     }
 
     /// Returns the names of all reasons.
     #[must_use]
-    pub const fn names() -> [&'static str; 11] {
+    pub const fn names() -> [&'static str; 12] {
         [
             "disabled",
             "not_orchestrator",
@@ -66,6 +69,7 @@ impl Refusal {
             "operation_in_progress",
             "would_lose",
             "durability_majority",
+            "promised",
             "failed",
         ]
     }
@@ -102,6 +106,11 @@ impl fmt::Display for Refusal {
             Refusal::DurabilityMajority => {
                 f.write_str("SyncWrites would become impossible, which the settings forbid")
             }
+            Refusal::Promised(nodes) => write!(
+                f,
+                "the other nodes have promised {} not to fail it over while it does not reach the coordination store",
+                nodes.join(", ")
+            ),
             Refusal::Failed(why) => write!(f, "the failover did not succeed: {why}"),
         }
     }

@@ -52,6 +52,28 @@ fn added_node_is_a_member_without_vbuckets() {
     assert_eq!(more.bucket("c").expect("made").servers, [0, 1, 2]);
 }
 
+#[test]
+fn map_says_since_when_a_node_is_a_member() {
+    let first = map(2, 3, 4);
+    let rev = first.revision.rev;
+    assert!(first.is_member_since(0, 0) && !first.is_member_since(7, 0));
+    assert!(!first.begins_membership());
+    let added = plan_add_node(&first, node(1)).expect("it is new");
+    assert!(added.begins_membership());
+    assert!(added.is_member_since(2, rev + 1) && !added.is_member_since(2, rev));
+    let failed = without_losses(&added.next(), 1);
+    assert!(!failed.begins_membership());
+    assert!(!failed.is_member_since(1, failed.revision.rev));
+    let back = plan_recovery(&failed, 1).expect("it failed");
+    assert!(back.begins_membership());
+    let rev = back.revision.rev;
+    assert!(back.is_member_since(1, rev) && !back.is_member_since(1, rev - 1));
+    let read = ClusterMap::from_json(&back.to_json()).expect("a map");
+    assert_eq!(read, back);
+    let removed = plan_remove_node(&back, 2).expect("it is empty");
+    assert!(!removed.is_member_since(2, removed.revision.rev));
+}
+
 fn config(map: &ClusterMap, me: u16) -> Value {
     let view = ClusterView::following(Ports {
         kv: 11210,

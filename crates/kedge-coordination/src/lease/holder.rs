@@ -47,6 +47,8 @@ enum Tenure {
         /// The revision of the last put.
         revision: Revision,
         validity: Validity,
+        /// The times of the last put; `None` if others were set since, or it is not remembered.
+        timing: Option<LeaseTiming>,
     },
     /// Another process of the same name has taken the lease.
     Replaced(String),
@@ -131,10 +133,21 @@ impl LeaseHolder {
         }
     }
 
-    /// Sets the times of the next put and of later ones.
+    /// Sets the times of the next put and of later ones. A promise of another time than the record states counts no more.
     pub fn set_timing(&mut self, timing: LeaseTiming) {
         if timing != self.timing {
+            self.promised = Validity::default();
+            if let Tenure::Held { timing, .. } = &mut self.tenure {
+                *timing = None;
+            }
             self.timing = timing;
+            self.next = Moment::default();
+        }
+    }
+
+    /// Makes the next put due, if the lease is held: its record is to have news.
+    pub fn renew_soon(&mut self) {
+        if matches!(self.tenure, Tenure::Held { .. }) {
             self.next = Moment::default();
         }
     }
@@ -201,11 +214,36 @@ impl LeaseHolder {
         }
     }
 
-    /// Serves on by the promises of a round, if it is complete and the tenure has not ended.
-    pub fn on_promises(&mut self, round: &PromiseRound) {
-        if let (Some((sent, timing)), Tenure::Held { .. }) = (round.complete(), &self.tenure) {
-            self.promised = Validity::of(sent, timing);
-        }
+    /// Begins a round of requests for promises to the nodes that could take the place of this holder; `None` if it has no
+    /// tenure, or the store may have a record with another time. `now` is read before the first request is sent.
+    pub fn begin_round(
+        &self,
+        now: Moment,
+        others: impl IntoIterator<Item = String>,
+    ) -> Option<PromiseRound> {
+        let Tenure::Held {
+            since,
+            revision,
+            timing,
+            ..
+        } = self.tenure
+        else {
+            return None;
+        };
+        (timing == Some(self.timing))
+            .then(|| PromiseRound::new(now, self.timing, (since, revision), others))
+    }
+
+    /// Serves by the promises of a round, if it is complete and the tenure has not ended. Returns whether it does.
+    pub fn on_promises(&mut self, round: &PromiseRound) -> bool {
+        let Tenure::Held { since, .. } = self.tenure else {
+            return false;
+        };
+        let Some(sent) = round.complete(since, self.timing) else {
+            return false;
+        };
+        self.promised = Validity::of(sent, self.timing);
+        true
     }
 
     /// Ends the tenure, as the store was replaced by another one: an older state does not say who was deposed since, and
@@ -235,6 +273,7 @@ impl LeaseHolder {
             since,
             revision,
             validity: put.map_or(before, SentPut::validity),
+            timing: put.map(|put| put.timing),
         };
         event
     }
@@ -303,12 +342,26 @@ impl LeaseHolder {
         }
     }
 
-    fn validity(&self) -> Validity {
+    /// Returns the times that the lease allows.
+    fn leased(&self) -> Validity {
         let Tenure::Held { validity, .. } = self.tenure else {
             return Validity::default();
         };
         let sent = self.sent.iter().map(|put| put.validity());
-        sent.fold(validity, Validity::min).or(self.promised)
+        sent.fold(validity, Validity::min)
+    }
+
+    fn validity(&self) -> Validity {
+        match self.tenure {
+            Tenure::Held { .. } => self.leased().or(self.promised),
+            _ => Validity::default(),
+        }
+    }
+
+    /// Returns whether the lease alone would not let the holder serve at `now`.
+    #[must_use]
+    pub fn needs_promises(&self, now: Moment) -> bool {
+        self.leased().serves_until <= now
     }
 
     /// Returns the moment until which the holder serves; the start of the clock if it has no tenure.

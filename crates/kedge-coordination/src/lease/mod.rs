@@ -47,7 +47,7 @@ mod office;
 mod record;
 mod timing;
 
-pub use failsafe::{PromiseRefused, PromiseRound, Promises};
+pub use failsafe::{PromiseRefused, PromiseRequest, PromiseRound, Promises};
 pub use holder::{LeaseEvent, LeaseHolder};
 pub use observer::{LeaseObserver, LeaseState};
 pub use office::{Office, OfficeHolder, OfficeStep};

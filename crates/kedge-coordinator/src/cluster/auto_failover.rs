@@ -4,7 +4,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kedge_bucket::DiskCalls;
-use kedge_cluster::{AutoFailoverEdit, AutoFailoverSettings, DiskJudge, DiskSample, NodeHealth};
+use kedge_cluster::{
+    AutoFailoverEdit, AutoFailoverSettings, ClusterMap, DiskJudge, DiskSample, NodeHealth,
+};
+use kedge_coordination::lease::PromiseRequest;
 use kedge_coordination::{Compare, CoordinationError, Transaction};
 use kedge_node::coordination::{AutoFailoverStatus, ChangeError};
 use kedge_node::registry::BucketRegistry;
@@ -13,7 +16,7 @@ use kedge_sync::{
     ranks::{ClusterDecision, ClusterJudge, ClusterSeen},
 };
 
-use super::leases::{SeenStore, now, time};
+use super::leases::{MayServe, SeenStore, now, time};
 use super::peer::ASK_TIMEOUT;
 use super::store::{AUTO_FAILOVER_KEY, Store};
 
@@ -125,28 +128,67 @@ impl FailoverControl {
         let mut judge = self.judge.lock();
         NodeHealth {
             disk: judge.judge(time(now()), sample),
+            follows: None,
+        }
+    }
+
+    /// Promises a node not to fail it over for a time. Never waits.
+    ///
+    /// # Errors
+    /// `Refused`.
+    pub(super) fn promise(&self, name: &str, request: PromiseRequest) -> Result<(), ChangeError> {
+        let promised = self.seen.lock().promise(now(), name, request);
+        promised.map_err(|error| ChangeError::Refused(error.to_string()))
+    }
+
+    /// Waits until the leases of the members that have one show that they follow a map, or a later one: its new members may
+    /// fail them over then.
+    pub(super) fn await_followers(&self, map: &ClusterMap, deadline: Instant) {
+        let names: Vec<&str> = map.members().map(|node| map.name(node)).collect();
+        let mut seen = self.seen.lock();
+        while names
+            .iter()
+            .any(|name| seen.is_behind(now(), name, map.revision))
+            && Instant::now() < deadline
+        {
+            self.seen_changed.wait_for(&mut seen, LEASE_PAUSE);
         }
     }
 
     /// Waits until a node that is to be failed over serves no more, and returns the compare of that and the end of its
-    /// record. A node that may live loses its lease if that is forced.
+    /// record. A node that renews its lease meanwhile loses it, or at once if that is forced. `map` is to be replaced, and
+    /// `me` is this node.
     pub(super) fn await_end_of_lease(
         &self,
+        (map, me): (&ClusterMap, u16),
         name: &str,
         force: bool,
     ) -> Result<Transaction, ChangeError> {
-        let lease_time = self.seen.lock().settings().settings.timeout();
-        // A lease that was renewed just now ends, and one that is taken.
+        let mut seen = self.seen.lock();
+        // Its promises end as well.
+        seen.withhold_promises(name);
+        let lease_time = seen.settings().settings.timeout();
+        let first = seen.renewed(name);
+        drop(seen);
+        // A lease that was renewed just now ends, and then one that is taken, or a promise.
         let deadline = Instant::now() + lease_time * 2 + ASK_TIMEOUT;
         loop {
             let mut seen = self.seen.lock();
-            if let Some(ended) = seen.end(now(), name) {
-                return Ok(ended);
+            let why = match seen.end(now(), name, |rev| map.is_member_since(me, rev)) {
+                Ok(ended) => return Ok(ended),
+                Err(why) => why,
+            };
+            if why == MayServe::NewMember || Instant::now() >= deadline {
+                return Err(match why {
+                    MayServe::Lease => ChangeError::Alive(name.to_owned()),
+                    MayServe::Promise | MayServe::NewMember => ChangeError::Refused(format!(
+                        "node \"{name}\" cannot be failed over: {why}"
+                    )),
+                });
             }
-            if Instant::now() >= deadline {
-                return Err(ChangeError::Alive(name.to_owned()));
-            }
-            let Some(revocation) = seen.revocation(name).filter(|_| force) else {
+            // The lease of a node that is lost ends sooner by itself.
+            let lives = why == MayServe::Lease && (force || seen.renewed(name) != first);
+            let Some(revocation) = seen.revocation(name).filter(|_| lives) else {
                 self.seen_changed.wait_for(&mut seen, LEASE_PAUSE);
                 continue;
             };

@@ -63,12 +63,23 @@ impl ClusterNode {
         let (mut promoted, mut losses) = (0, FailoverLosses::default());
         let done = self.commit(|map| {
             let failed = map.node(name)?;
+            let me = self.followed.member(map)?;
+            if !map.is_member(me) {
+                return Err(ChangeError::Refused(format!(
+                    "node \"{}\" is failed over itself: have another node do it",
+                    self.name()
+                )));
+            }
             if !force && map.is_member(failed) && self.is_alive(map, failed) {
                 return Err(ChangeError::Alive(name.to_owned()));
             }
             // No lease is taken in vain.
-            plan_failover(map, failed, &BTreeMap::new(), true)?;
-            let ended = self.failovers.await_end_of_lease(name, force)?;
+            let told = match force {
+                true => BTreeMap::new(),
+                false => self.ask_positions(map, &[failed]),
+            };
+            plan_failover(map, failed, &told, force)?;
+            let ended = self.failovers.await_end_of_lease((map, me), name, force)?;
             let told = self.gather(map, &[failed]);
             let plan = plan_failover(map, failed, &told, force)?;
             tracing::warn!(
@@ -443,6 +454,10 @@ impl ClusterNode {
                 .wait_applied(revision, Instant::now() + APPLY_TIMEOUT)
         {
             missing.push((self.name().to_owned(), "it is not done yet".to_owned()));
+        }
+        if map.begins_membership() {
+            self.failovers
+                .await_followers(map, Instant::now() + ASK_TIMEOUT);
         }
         AppliedChange {
             missing,

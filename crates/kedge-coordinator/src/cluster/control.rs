@@ -1,12 +1,14 @@
 //! The cluster as management sees it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use kedge_bucket::{BucketChange, BucketConfig};
 use kedge_cluster::{
     AutoFailoverEdit, AutoFailoverSettings, ClusterError, ClusterMap, ManifestEdit, NodePositions,
     Revision,
 };
+use kedge_coordination::lease::PromiseRequest;
 use kedge_node::coordination::{
     AppliedChange, AutoFailoverStatus, ChangeError, ClusterControl, NodeReport, StoreStatus,
 };
@@ -71,6 +73,11 @@ impl ClusterControl for ClusterNode {
 
     fn fence(&self, node: u16) -> Result<(), String> {
         Self::fence(self, node)
+    }
+
+    fn promise(&self, node: &str, time: Duration, known: u64) -> Result<(), ChangeError> {
+        let known = kedge_coordination::Revision(known);
+        Self::promise(self, node, PromiseRequest { time, known })
     }
 
     fn lift_fence(&self) {

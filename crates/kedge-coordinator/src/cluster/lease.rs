@@ -1,12 +1,16 @@
 //! The lease of this node, and its part in the cluster.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use kedge_coordination::lease::LeaseTiming;
-use kedge_node::coordination::LeaseStatus;
+use kedge_cluster::NodeHealth;
+use kedge_coordination::lease::{LeaseTiming, PromiseRequest};
+use kedge_node::coordination::{ChangeError, LeaseStatus};
 use kedge_types::SystemClock;
 
 use super::ClusterNode;
+use super::leases::now;
+use super::peer::Peer;
 use super::store::map_revision;
 use crate::lease::{LeaseSetup, NodeLease};
 
@@ -18,6 +22,8 @@ impl ClusterNode {
     pub(super) fn start_lease(&self) -> std::io::Result<Arc<NodeLease>> {
         let (store, followed) = (self.store.clone(), self.followed.clone());
         let (registry, failovers) = (self.registry.clone(), self.failovers.clone());
+        let (applied, known) = (self.followed.clone(), self.followed.clone());
+        let asking = self.this.clone();
         NodeLease::start(LeaseSetup {
             node: self.name().to_owned(),
             process: self.failovers.process.clone(),
@@ -25,16 +31,55 @@ impl ClusterNode {
             watchdog: self.lease_options.watchdog || store.is_remote(),
             store: Box::new(move || store.handle()),
             stored_map: Box::new(map_revision),
-            applied: Box::new(move || followed.settled()),
-            health: Box::new(move || serde_json::to_value(failovers.health()).unwrap_or_default()),
+            applied: Box::new(move || applied.settled()),
+            others: Box::new(move || {
+                let map = followed.map()?;
+                let me = followed.number(&map).filter(|me| map.is_member(*me))?;
+                let others = map.members().filter(|it| *it != me);
+                Some(others.map(|it| map.name(it).to_owned()).collect())
+            }),
+            ask: Arc::new(move |request, within| {
+                let node = asking.upgrade();
+                node.map_or_else(Vec::new, |node| node.ask_for_promises(request, within))
+            }),
+            health: Box::new(move || {
+                let health = NodeHealth {
+                    follows: known.revision(),
+                    ..failovers.health()
+                };
+                serde_json::to_value(health).unwrap_or_default()
+            }),
             serving: registry.serving().clone(),
             await_steps: Box::new(move || registry.stop_serving()),
             clock: Arc::new(SystemClock::new()),
         })
     }
 
+    /// Asks the other members for promises, and returns the names of those that promise.
+    fn ask_for_promises(&self, request: PromiseRequest, within: Duration) -> Vec<String> {
+        let Some(map) = self.followed.map() else {
+            return Vec::new();
+        };
+        let ask = |peer: &Peer| match peer.promise(self.name(), request, within) {
+            Ok(()) => Some(peer.name.clone()),
+            Err(error) => {
+                tracing::debug!(node = peer.name, %error, "a node promises nothing");
+                None
+            }
+        };
+        self.peers.each(&map, ask).into_values().flatten().collect()
+    }
+
+    /// Promises a node not to fail it over for a time. Never waits.
+    ///
+    /// # Errors
+    /// `Refused`.
+    pub(super) fn promise(&self, name: &str, request: PromiseRequest) -> Result<(), ChangeError> {
+        self.failovers.promise(name, request)
+    }
+
     /// Sets the time of the lease from its next renewal on. A tolerated pause that does not fit is shortened.
-    pub(super) fn set_lease_time(&self, time: std::time::Duration) {
+    pub(super) fn set_lease_time(&self, time: Duration) {
         let pause = self.lease_options.timing.pause();
         let timing = LeaseTiming::new(time, Some(pause));
         match timing.or_else(|_| LeaseTiming::new(time, None)) {
@@ -50,6 +95,9 @@ impl ClusterNode {
     /// Returns the state of the lease. Never waits.
     pub(super) fn lease_status(&self) -> LeaseStatus {
         let lease = self.lease.get().map(|lease| lease.status());
-        lease.unwrap_or_default()
+        LeaseStatus {
+            promises: self.failovers.seen.lock().promised(now()),
+            ..lease.unwrap_or_default()
+        }
     }
 }

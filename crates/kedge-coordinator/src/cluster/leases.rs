@@ -3,13 +3,20 @@
 //!
 //! Invariants:
 //! * The time of a lease counts from when this node received its record, and anew after the store could not be reached.
+//! * The compare by which a node is failed over is returned only when this node's promise to it has ended, and this node
+//!   promises it nothing from then on, see [`Promises`].
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use kedge_cluster::{AutoFailoverSettings, LeaseSeen, NodeHealth};
-use kedge_coordination::lease::{LeaseObserver, LeaseRecord, LeaseState, Office, OfficeStep};
-use kedge_coordination::{Change, Compare, DriftBound, Entry, Moment, Snapshot, Transaction};
+use kedge_coordination::lease::{
+    LeaseObserver, LeaseRecord, LeaseState, Office, OfficeStep, PromiseRefused, PromiseRequest,
+    Promises,
+};
+use kedge_coordination::{
+    Change, Compare, DriftBound, Entry, Moment, Revision, Snapshot, StorePosition, Transaction,
+};
 use kedge_types::SystemClock;
 
 use super::store::{ALIVE_KEYS, AUTO_FAILOVER_KEY, ORCHESTRATOR_KEY, alive_key};
@@ -37,7 +44,7 @@ struct SeenLease {
 }
 
 /// The keys of the store that the orchestrator acts on.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct SeenStore {
     /// The settings while the store has none.
     defaults: AutoFailoverSettings,
@@ -46,6 +53,27 @@ pub(super) struct SeenStore {
     leases: BTreeMap<String, SeenLease>,
     office: Option<Entry>,
     settings: Option<Entry>,
+    /// The promises that this node has given.
+    promises: Promises,
+    /// The position of the store when everything was read last.
+    read_at: Option<StorePosition>,
+}
+
+/// The reason why a node is not failed over yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum MayServe {
+    /// It may have a lease.
+    #[error("its lease was renewed")]
+    Lease,
+    /// It may have this node's promise.
+    #[error("this node may have promised not to fail it over")]
+    Promise,
+    /// It may serve by promises for which it did not ask this node.
+    #[error(
+        "it has not renewed its lease since this node became a member, of which it may not know; have a node fail it over that was \
+         a member before, or start a node under its name"
+    )]
+    NewMember,
 }
 
 /// The condition that the settings are those that were seen, and the settings.
@@ -60,13 +88,24 @@ impl SeenStore {
     pub(super) fn new(defaults: AutoFailoverSettings) -> Self {
         Self {
             defaults,
-            ..Self::default()
+            is_read: false,
+            leases: BTreeMap::new(),
+            office: None,
+            settings: None,
+            promises: Promises::new(DriftBound::default()),
+            read_at: None,
         }
     }
 
     /// Notes everything that the store has. `now` was read after the answer had come.
     pub(super) fn on_snapshot(&mut self, now: Moment, snapshot: &Snapshot) {
         self.is_read = true;
+        let position = snapshot.position;
+        let was_restored = self.read_at.is_some_and(|before| {
+            before.store != position.store || position.revision < before.revision
+        });
+        self.promises.on_read(position.revision, was_restored);
+        self.read_at = Some(position);
         self.office = snapshot.entry(ORCHESTRATOR_KEY).cloned();
         self.settings = snapshot.entry(AUTO_FAILOVER_KEY).cloned();
         let alive = snapshot.entries.iter();
@@ -199,14 +238,59 @@ impl SeenStore {
         }
     }
 
-    /// Returns the compare of the end of a node's lease, and the deletion of its record; `None` while the node may serve.
-    pub(super) fn end(&self, now: Moment, name: &str) -> Option<Transaction> {
-        let ended = self.deposition(now, name)?;
-        let end = match &ended {
-            Compare::Unchanged(key, _) => Transaction::new().delete(key),
-            _ => Transaction::new(),
-        };
-        Some(end.when(ended))
+    /// Returns the compare of the end of a node's lease, and the deletion of its record. Until the node has renewed its
+    /// lease, this node promises it nothing. `is_member_since` says of a `rev` of the map whether this node is a member since
+    /// then.
+    ///
+    /// # Errors
+    /// The reason why the node may serve.
+    pub(super) fn end(
+        &mut self,
+        now: Moment,
+        name: &str,
+        is_member_since: impl FnOnce(i64) -> bool,
+    ) -> Result<Transaction, MayServe> {
+        let ended = self.deposition(now, name).ok_or(MayServe::Lease)?;
+        let mut end = Transaction::new();
+        if let Compare::Unchanged(key, _) = &ended {
+            end = end.delete(key);
+            if now < self.promises.end_of(name) {
+                return Err(MayServe::Promise);
+            }
+            let follows = self.health(name).follows;
+            if !is_member_since(follows.map_or(0, |it| it.rev)) {
+                return Err(MayServe::NewMember);
+            }
+        }
+        self.withhold_promises(name);
+        Ok(end.when(ended))
+    }
+
+    /// Promises a node nothing any more until it has renewed its lease: it is to be failed over.
+    pub(super) fn withhold_promises(&mut self, name: &str) {
+        let lease = self.leases.get(name);
+        let entry = lease.and_then(|lease| lease.entry.as_ref());
+        self.promises.withhold(name, entry);
+    }
+
+    /// Promises a node not to fail it over for a time.
+    ///
+    /// # Errors
+    /// The reason why it is not promised.
+    pub(super) fn promise(
+        &mut self,
+        now: Moment,
+        name: &str,
+        request: PromiseRequest,
+    ) -> Result<(), PromiseRefused> {
+        let lease = self.leases.get(name);
+        let entry = lease.and_then(|lease| lease.entry.as_ref());
+        self.promises.give(now, name, request, entry)
+    }
+
+    /// Returns the number of nodes that have a promise.
+    pub(super) fn promised(&self, now: Moment) -> usize {
+        self.promises.given(now)
     }
 
     /// Returns the transaction that takes the lease from a node that may serve; `None` if that was done, or it has none.
@@ -217,6 +301,12 @@ impl SeenStore {
         Some(LeaseRecord::revocation(entry))
     }
 
+    /// Returns the revision in which a node has renewed its lease, as seen last.
+    pub(super) fn renewed(&self, name: &str) -> Option<Revision> {
+        let entry = self.leases.get(name)?.entry.as_ref();
+        entry.map(|entry| entry.mod_revision)
+    }
+
     /// Returns whether the process holds the lease of a node, as far as its record shows.
     pub(super) fn is_held_by(&self, now: Moment, name: &str, process: &str) -> bool {
         let Some(lease) = self.leases.get(name) else {
@@ -225,6 +315,14 @@ impl SeenStore {
         let record = lease.observer.record();
         let is_own = record.is_some_and(|it| it.process == process && !it.revoked);
         is_own && matches!(lease.observer.state(now), LeaseState::Held { .. })
+    }
+
+    /// Returns whether a node holds its lease, and its record does not show yet that it follows a map or a later one.
+    pub(super) fn is_behind(&self, now: Moment, name: &str, map: kedge_cluster::Revision) -> bool {
+        let lease = self.leases.get(name);
+        let is_held =
+            lease.is_some_and(|lease| matches!(lease.observer.state(now), LeaseState::Held { .. }));
+        is_held && self.health(name).follows < Some(map)
     }
 
     /// Returns the next step of a candidate for the office.
@@ -245,11 +343,15 @@ fn name_of(key: &str) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
-    use kedge_coordination::{Op, Revision, StorePosition};
+    use kedge_coordination::Op;
 
     use super::*;
 
     const TIME: Duration = Duration::from_secs(5);
+    const REQUEST: PromiseRequest = PromiseRequest {
+        time: TIME,
+        known: Revision(1),
+    };
 
     fn at(ms: u64) -> Moment {
         Moment::at_ns(ms * 1_000_000)
@@ -281,10 +383,22 @@ mod tests {
         }
     }
 
+    fn seen() -> SeenStore {
+        SeenStore::new(AutoFailoverSettings::default())
+    }
+
+    fn end(seen: &mut SeenStore, ms: u64, name: &str) -> Result<Transaction, MayServe> {
+        seen.end(at(ms), name, |_| true)
+    }
+
     #[test]
     fn lease_counts_from_when_its_record_was_received() {
-        let mut seen = SeenStore::default();
-        assert_eq!(seen.end(at(0), "a"), None, "nothing was read");
+        let mut seen = seen();
+        assert_eq!(
+            end(&mut seen, 0, "a"),
+            Err(MayServe::Lease),
+            "nothing was read"
+        );
         seen.on_snapshot(at(1_000), &snapshot(vec![record("p", 3)]));
         let ends = Duration::from_millis(6_005);
         let held = LeaseSeen::Held {
@@ -294,24 +408,32 @@ mod tests {
         assert_eq!(seen.seen(at(2_000), "a", TIME), held);
         assert!(seen.is_held_by(at(2_000), "a", "p") && !seen.is_held_by(at(2_000), "a", "q"));
         assert_eq!(seen.health("a").disk.hung_ms, 7);
-        assert_eq!(seen.end(at(6_004), "a"), None, "it may serve");
-        let end = seen.end(at(6_005), "a").expect("it has ended");
+        assert_eq!(
+            end(&mut seen, 6_004, "a"),
+            Err(MayServe::Lease),
+            "it may serve"
+        );
+        let ended = end(&mut seen, 6_005, "a").expect("it has ended");
         let unchanged = Compare::Unchanged("alive/a".to_owned(), Revision(3));
-        assert_eq!(end.compares(), [unchanged]);
-        assert!(matches!(end.ops(), [Op::Delete { key }] if key == "alive/a"));
+        assert_eq!(ended.compares(), [unchanged]);
+        assert!(matches!(ended.ops(), [Op::Delete { key }] if key == "alive/a"));
         seen.on_change(at(6_005), &Change::Put(record("p", 4)));
-        assert_eq!(seen.end(at(6_006), "a"), None, "it was renewed");
+        assert_eq!(
+            end(&mut seen, 6_006, "a"),
+            Err(MayServe::Lease),
+            "it was renewed"
+        );
         // Holders could not renew while the store was away.
         seen.on_interruption();
-        assert_eq!(seen.end(at(60_000), "a"), None);
+        assert_eq!(end(&mut seen, 60_000, "a"), Err(MayServe::Lease));
         seen.on_snapshot(at(60_000), &snapshot(vec![record("p", 4)]));
-        assert_eq!(seen.end(at(65_004), "a"), None);
-        assert!(seen.end(at(65_005), "a").is_some());
+        assert_eq!(end(&mut seen, 65_004, "a"), Err(MayServe::Lease));
+        assert!(end(&mut seen, 65_005, "a").is_ok());
     }
 
     #[test]
     fn node_without_a_record_serves_nothing_and_has_time_to_begin() {
-        let mut seen = SeenStore::default();
+        let mut seen = seen();
         seen.on_snapshot(at(1_000), &snapshot(vec![record("p", 3)]));
         seen.on_change(at(2_000), &Change::Delete("alive/a".to_owned()));
         let absent = LeaseSeen::Absent {
@@ -320,16 +442,53 @@ mod tests {
         };
         assert_eq!(seen.seen(at(3_000), "a", TIME), absent);
         for name in ["a", "b"] {
-            let end = seen.end(at(3_000), name).expect("it has no lease");
-            assert_eq!(end.compares(), [Compare::Absent(alive_key(name))]);
-            assert!(end.ops().is_empty());
+            let ended = end(&mut seen, 3_000, name).expect("it has no lease");
+            assert_eq!(ended.compares(), [Compare::Absent(alive_key(name))]);
+            assert!(ended.ops().is_empty());
             assert_eq!(seen.revocation(name), None);
         }
     }
 
     #[test]
+    fn promised_node_is_not_failed_over_and_one_that_is_to_be_gets_no_promise() {
+        let mut seen = seen();
+        seen.on_snapshot(at(0), &snapshot(vec![record("p", 3)]));
+        let early = seen.promise(at(0), "a", REQUEST);
+        assert_eq!(
+            early,
+            Err(PromiseRefused::NotRenewed),
+            "not since the start"
+        );
+        seen.on_change(at(1_000), &Change::Put(record("p", 10)));
+        seen.promise(at(6_000), "a", REQUEST)
+            .expect("it has renewed");
+        assert_eq!(seen.promised(at(6_000)), 1);
+        assert_eq!(end(&mut seen, 11_004, "a"), Err(MayServe::Promise));
+        assert_eq!(
+            seen.end(at(11_005), "a", |_| false),
+            Err(MayServe::NewMember)
+        );
+        seen.promise(at(11_005), "a", REQUEST)
+            .expect("it may serve");
+        end(&mut seen, 16_010, "a").expect("the promise has ended");
+        let late = seen.promise(at(16_010), "a", REQUEST);
+        assert_eq!(late, Err(PromiseRefused::NotRenewed));
+        seen.on_change(at(17_000), &Change::Put(record("p", 11)));
+        seen.promise(at(17_000), "a", REQUEST)
+            .expect("it has renewed");
+        // A store that went backwards counts anew.
+        let mut restored = snapshot(vec![record("p", 3)]);
+        restored.position.revision = Revision(4);
+        seen.on_snapshot(at(18_000), &restored);
+        assert!(seen.promise(at(18_000), "a", REQUEST).is_err());
+        seen.on_change(at(19_000), &Change::Put(record("p", 5)));
+        seen.promise(at(19_000), "a", REQUEST)
+            .expect("it has renewed");
+    }
+
+    #[test]
     fn lease_is_taken_once() {
-        let mut seen = SeenStore::default();
+        let mut seen = seen();
         seen.on_snapshot(at(1_000), &snapshot(vec![record("p", 3)]));
         let revocation = seen.revocation("a").expect("it is held");
         let [Op::Put { value, .. }] = revocation.ops() else {
@@ -340,13 +499,17 @@ mod tests {
         seen.on_change(at(2_000), &Change::Put(revoked));
         assert_eq!(seen.revocation("a"), None);
         assert!(!seen.is_held_by(at(2_000), "a", "p"));
-        assert_eq!(seen.end(at(7_004), "a"), None, "its holder may not know");
-        assert!(seen.end(at(7_005), "a").is_some());
+        assert_eq!(
+            end(&mut seen, 7_004, "a"),
+            Err(MayServe::Lease),
+            "its holder may not know"
+        );
+        assert!(end(&mut seen, 7_005, "a").is_ok());
     }
 
     #[test]
     fn settings_that_cannot_be_read_disable_failovers() {
-        let mut seen = SeenStore::default();
+        let mut seen = seen();
         let settings = seen.settings();
         assert!(settings.settings.enabled);
         let absent = Compare::Absent(AUTO_FAILOVER_KEY.to_owned());

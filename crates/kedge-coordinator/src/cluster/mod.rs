@@ -235,10 +235,17 @@ impl ClusterNode {
     /// # Errors
     /// `Map` when it is no map of this cluster; `Save`, and it is not followed.
     pub(super) fn adopt(&self, map: ClusterMap) -> Result<bool, ClusterError> {
+        let before = self.followed.map();
+        let is_known = |node: u16| before.as_ref().is_some_and(|before| before.is_member(node));
+        let has_new_members = !map.members().all(is_known);
         let is_new = self.followed.adopt(map)?;
         if is_new {
             self.peers.follow();
             self.followed.wake.notify_all();
+            if let Some(lease) = self.lease.get().filter(|_| has_new_members) {
+                // A new member may fail this node over when the record shows that this node knows it.
+                lease.renew();
+            }
         }
         Ok(is_new)
     }

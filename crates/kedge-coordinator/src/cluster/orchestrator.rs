@@ -25,7 +25,7 @@ use kedge_coordination::{
 
 use super::auto_failover::FailoverControl;
 use super::followed::Followed;
-use super::leases::{now, time};
+use super::leases::{MayServe, now, time};
 use super::peers::Peers;
 use super::store::{AUTO_FAILOVER_KEY, ORCHESTRATOR_KEY, PutMap, Store};
 
@@ -64,9 +64,18 @@ struct Orchestrator {
     watch: Option<Box<dyn Watch>>,
     /// The moment since which the watch cannot reach the store.
     failing_since: Option<Moment>,
+    /// The moment at which the changes of the store were taken in.
+    followed_at: Moment,
+    /// The moment until which others are to have the office, as this process was paused.
+    unfit_until: Moment,
     machine: AutoFailover,
     /// The last decision that was logged: the nodes, and the reason.
     said: (Vec<String>, &'static str),
+}
+
+/// Returns the pause of this process after which it does not know whether others were paused too.
+fn tolerated_pause(node: &impl FailoverNode) -> Duration {
+    node.failovers().seen.lock().settings().settings.timeout() / 2
 }
 
 /// Runs until the server ends.
@@ -83,6 +92,8 @@ pub(super) fn run<N: FailoverNode>(node: &Weak<N>) {
         ),
         watch: None,
         failing_since: None,
+        followed_at: now(),
+        unfit_until: Moment::default(),
         machine: AutoFailover::default(),
         said: (Vec::new(), ""),
     };
@@ -94,6 +105,7 @@ pub(super) fn run<N: FailoverNode>(node: &Weak<N>) {
         if is_read && std::mem::replace(&mut lease_time, timeout) != timeout {
             node.set_lease_time(timeout);
         }
+        orchestrator.followed_at = now();
         orchestrator.act(&*node);
         drop(node);
         if !is_read {
@@ -114,8 +126,13 @@ impl Orchestrator {
             let Some(watch) = &mut self.watch else {
                 return false;
             };
+            let began = now();
             let event = watch.next(wait);
             let came = now();
+            if came.since(began) > wait + tolerated_pause(node) {
+                self.was_paused(node);
+                return false;
+            }
             match event {
                 Ok(event) => {
                     self.failing_since = None;
@@ -128,8 +145,7 @@ impl Orchestrator {
                 Err(_) if wait.is_zero() => return true,
                 Err(_) => {
                     let since = *self.failing_since.get_or_insert(came);
-                    let tolerated = node.failovers().seen.lock().settings().settings.timeout() / 4;
-                    if came.since(since) < tolerated {
+                    if came.since(since) < tolerated_pause(node) / 2 {
                         return true;
                     }
                     // Nobody may have been able to renew a lease.
@@ -178,6 +194,15 @@ impl Orchestrator {
         self.watch.is_some()
     }
 
+    /// This process was paused, and the others with it if the machine was: their leases count anew. If only this one was,
+    /// another node does better in the office.
+    fn was_paused(&mut self, node: &impl FailoverNode) {
+        let mut seen = node.failovers().seen.lock();
+        seen.on_interruption();
+        self.unfit_until = now().plus(seen.settings().settings.timeout());
+        self.watch = None;
+    }
+
     /// Takes the office if it is free, and does what is to be done.
     fn act(&mut self, node: &impl FailoverNode) {
         let Some(map) = node.followed().map() else {
@@ -188,6 +213,10 @@ impl Orchestrator {
         };
         let token = self.hold_office(node);
         let at = now();
+        if at.since(self.followed_at) > tolerated_pause(node) {
+            self.was_paused(node);
+            return;
+        }
         let observed = observe(node, at, &map, me, token.is_some());
         let decision = self.machine.decide(time(at), &observed);
         self.note(node, token.is_some(), &observed, &decision);
@@ -196,7 +225,7 @@ impl Orchestrator {
         };
         match decision {
             Decision::FailOver(nodes) => self.fail_over(node, &map, &nodes, token),
-            Decision::Resign(_) => self.resign(node, token),
+            Decision::Resign(_) => self.resign(node, token, "its disk is in trouble"),
             // Each step of an operation is a change of the map, which the failover precedes or follows.
             Decision::Stop(_)
             | Decision::Idle
@@ -217,14 +246,15 @@ impl Orchestrator {
                 return None;
             }
             let settings = seen.settings().settings;
-            let is_fit = seen
-                .health(node.followed().name())
-                .disk
-                .trouble(&settings)
-                .is_none();
+            let disk = seen.health(node.followed().name()).disk;
+            let is_fit = at >= self.unfit_until && disk.trouble(&settings).is_none();
             (seen.office_step(at, &self.office), is_fit)
         };
         match step {
+            OfficeStep::Hold { token } if at < self.unfit_until => {
+                self.resign(node, token, "it was paused");
+                None
+            }
             OfficeStep::Hold { token } => Some(token),
             OfficeStep::Take(take) if is_fit => {
                 // The watch shows the outcome.
@@ -240,13 +270,13 @@ impl Orchestrator {
         }
     }
 
-    fn resign(&self, node: &impl FailoverNode, token: Revision) {
+    fn resign(&self, node: &impl FailoverNode, token: Revision, why: &str) {
         let resign = Transaction::new()
             .when(self.office.guard(token))
             .delete(ORCHESTRATOR_KEY);
         match node.store().transact(&resign) {
             Ok(_) => {
-                tracing::warn!("this node is the orchestrator no more: its disk is in trouble");
+                tracing::warn!(why, "this node is the orchestrator no more");
             }
             Err(error) => tracing::warn!(%error, "the office of the orchestrator is not given up"),
         }
@@ -318,19 +348,13 @@ impl Orchestrator {
         let stored =
             stored.ok_or_else(|| failed(&"this node does not follow the newest map yet"))?;
         let numbers: Vec<u16> = nodes.iter().map(|it| it.node).collect();
+        // They are told nothing in vain, and their followers neither.
+        ends(node, map, nodes)?;
         let told = node.gather(map, &numbers);
         let plan = plan(node, map, &numbers, &told).inspect_err(|_| node.lift_all_fences(map))?;
-        let (guarded, settings) = {
-            let seen = node.failovers().seen.lock();
-            let at = now();
-            let mut guarded = Transaction::new().when(self.office.guard(token));
-            for it in nodes {
-                let end = seen.end(at, &it.name);
-                let end = end.ok_or_else(|| failed(&"its lease was renewed"))?;
-                guarded = guarded.and(end);
-            }
-            (guarded, seen.settings())
-        };
+        let ended = ends(node, map, nodes)?;
+        let guarded = Transaction::new().when(self.office.guard(token)).and(ended);
+        let settings = node.failovers().seen.lock().settings();
         let counted = settings.settings.counted(nodes.len());
         let guarded = guarded
             .when(settings.unchanged)
@@ -349,6 +373,27 @@ impl Orchestrator {
         publish(node, &plan, nodes, began);
         Ok(())
     }
+}
+
+/// Returns the compares of the ends of leases, and the deletions of their records.
+fn ends(
+    node: &impl FailoverNode,
+    map: &ClusterMap,
+    nodes: &[DownNode],
+) -> Result<Transaction, Refusal> {
+    let me = node.followed().number(map);
+    let is_member_since = |rev| me.is_some_and(|me| map.is_member_since(me, rev));
+    let mut seen = node.failovers().seen.lock();
+    let at = now();
+    let mut all = Transaction::new();
+    for it in nodes {
+        let end = seen.end(at, &it.name, is_member_since);
+        all = all.and(end.map_err(|why| match why {
+            MayServe::Promise => Refusal::Promised(vec![it.name.clone()]),
+            MayServe::Lease | MayServe::NewMember => Refusal::Failed(why.to_string()),
+        })?);
+    }
+    Ok(all)
 }
 
 /// Takes the leases from nodes that live, if they can be failed over then.

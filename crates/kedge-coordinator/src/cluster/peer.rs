@@ -5,6 +5,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use kedge_cluster::{ClusterMap, MapNode, NodePositions};
+use kedge_coordination::lease::PromiseRequest;
 use kedge_node::coordination::NodeReport;
 use kedge_node::http_client::{HttpClient, HttpError, HttpReply};
 use kedge_sync::{RankedCondvar, RankedMutex, ranks::PeerStatusRank};
@@ -184,6 +185,18 @@ impl Peer {
         let path = format!("/kedge/cluster/fence?node={node}");
         let reply = self.request("POST", &path, &[], TRANSFER_TIMEOUT)?;
         Ok(serde_json::from_slice(&reply.body)?)
+    }
+
+    /// Asks the node for its promise not to fail `node` over.
+    pub(super) fn promise(
+        &self,
+        node: &str,
+        request: PromiseRequest,
+        within: Duration,
+    ) -> Result<(), PeerError> {
+        let (by, ms, known) = (&self.name, request.time.as_millis(), request.known);
+        let path = format!("/kedge/cluster/promise?node={node}&by={by}&ms={ms}&known={known}");
+        self.request("POST", &path, &[], within).map(drop)
     }
 
     /// Makes the node follow all nodes again.

@@ -89,7 +89,13 @@ impl ClusterNode {
             .map(|bucket| (bucket.name().to_owned(), bucket_figures(bucket)))
             .collect();
         let decision = self.failovers.status();
-        json!({ "about": self.report(), "buckets": buckets, "autoFailover": decision, "health": self.failovers.health() })
+        json!({
+            "about": self.report(),
+            "buckets": buckets,
+            "autoFailover": decision,
+            "health": self.failovers.health(),
+            "lease": self.lease_status(),
+        })
     }
 
     /// Returns a management document of another node, by uuid.
@@ -136,6 +142,7 @@ impl ClusterNode {
                 "up": is_up(number),
                 "revision": about.and_then(|about| about.get("revision")),
                 "applied": about.and_then(|about| about.get("applied")),
+                "lease": figures.get(&number).and_then(|told| told.get("lease")),
             })
         });
         let decisions = figures.iter();

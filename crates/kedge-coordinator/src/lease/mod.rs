@@ -12,16 +12,19 @@
 //!   If this thread does not get that far in the tolerated pause, the watchdog ends the process: no other node can have
 //!   been promoted before. No operation of a client is therefore executed later, whatever was paused, and for how long.
 //! * A store that went backwards ends the tenure: its older state does not say who was deposed since.
+//! * While the store is unreachable, the node serves by the promises of all other members of the map that it follows
+//!   ([`kedge_coordination::lease::Promises`]). Requests for them are awaited for no longer than the node serves.
 
 mod thread;
 mod watchdog;
 
 use std::io;
 use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
 use kedge_bucket::ServingGate;
 use kedge_cluster::Revision;
-use kedge_coordination::lease::LeaseTiming;
+use kedge_coordination::lease::{LeaseTiming, PromiseRequest};
 use kedge_coordination::{CoordinationError, Coordinator, Snapshot};
 use kedge_node::coordination::LeaseStatus;
 use kedge_sync::{RankedCondvar, RankedMutex, ranks::NodeLeaseState};
@@ -59,7 +62,11 @@ pub struct LeaseSetup {
     pub stored_map: StoredRevision,
     /// Returns the revision of the map that is applied: no vBucket is active that this map assigns to another node.
     pub applied: Box<dyn Fn() -> Option<Revision> + Send>,
-    /// Returns the state of the node for its record.
+    /// Returns the names of the other members of the followed map; `None` if this node is no member.
+    pub others: Box<dyn Fn() -> Option<Vec<String>> + Send>,
+    /// Asks them for promises, each for no longer than that time. Returns the names of those that promise.
+    pub ask: Arc<dyn Fn(PromiseRequest, Duration) -> Vec<String> + Send + Sync>,
+    /// Returns the state of the node for its record. The node follows the map that it names, or a later one.
     pub health: Box<dyn Fn() -> Value + Send>,
     /// The gate of the node.
     pub serving: Arc<ServingGate>,
@@ -90,6 +97,8 @@ struct LeaseShared {
     status: LeaseStatus,
     /// The times of the next renewals, if they change.
     timing: Option<LeaseTiming>,
+    /// True if the lease is to be renewed at once.
+    renew: bool,
     /// The listeners, called once the node serves.
     listeners: Vec<Box<dyn FnOnce() + Send>>,
 }
@@ -134,6 +143,12 @@ impl NodeLease {
     /// Sets the times of the next renewals.
     pub fn set_timing(&self, timing: LeaseTiming) {
         self.state.lock().timing = Some(timing);
+        self.wake.notify_all();
+    }
+
+    /// Renews the lease at once, so that its record says which map the node follows.
+    pub fn renew(&self) {
+        self.state.lock().renew = true;
         self.wake.notify_all();
     }
 

@@ -4,8 +4,10 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use kedge_coordination::embedded::{Embedded, EmbeddedOptions};
+use kedge_coordination::lease::LeaseRecord;
 use kedge_coordination::{Compare, Transaction};
 use kedge_disk::SimDisk;
+use kedge_node::coordination::ServesBy;
 
 use super::*;
 
@@ -28,6 +30,8 @@ struct Node {
     /// The revision of the applied map.
     applied: AtomicI64,
     is_cut_off: AtomicBool,
+    /// The other nodes, and whether each promises.
+    others: std::sync::Mutex<Vec<(String, bool)>>,
     awaited: AtomicU64,
     handle: std::sync::Mutex<Option<Arc<dyn Coordinator>>>,
 }
@@ -63,6 +67,9 @@ impl Running {
         *node.handle.lock().expect("no panic") = Some(store.clone());
         let timing = LeaseTiming::new(Duration::from_millis(ms), None);
         let (given, shown, steps) = (node.clone(), node.clone(), node.clone());
+        let (members, promisers) = (node.clone(), node.clone());
+        // It has another member, unless the test says otherwise.
+        *node.others.lock().expect("no panic") = vec![("two".to_owned(), false)];
         let lease = NodeLease::start(LeaseSetup {
             node: "one".to_owned(),
             process: "a".to_owned(),
@@ -84,6 +91,15 @@ impl Running {
             applied: Box::new(move || {
                 let rev = shown.applied.load(Ordering::SeqCst);
                 (rev > 0).then(|| revision(rev))
+            }),
+            others: Box::new(move || {
+                let others = members.others.lock().expect("no panic");
+                Some(others.iter().map(|(name, _)| name.clone()).collect())
+            }),
+            ask: Arc::new(move |_, _| {
+                let others = promisers.others.lock().expect("no panic");
+                let promised = others.iter().filter(|(_, promises)| *promises);
+                promised.map(|(name, _)| name.clone()).collect()
             }),
             health: Box::new(|| Value::Null),
             serving: node.serving.clone(),
@@ -193,4 +209,60 @@ fn restored_store_gets_the_newer_map_before_the_node_serves() {
     running.does_not_serve();
     put_map(&restored, 2);
     until("it serves", || running.serves());
+}
+
+#[test]
+fn node_serves_by_the_promises_of_all_others_while_the_store_is_unreachable() {
+    let running = Running::start(&SimDisk::new(6), 1_000);
+    let promises = |two: bool, three: bool| {
+        let others = [("two", two), ("three", three)];
+        *running.node.others.lock().expect("no panic") = others
+            .map(|(name, promises)| (name.to_owned(), promises))
+            .into();
+    };
+    let by = || running.lease.status().serves_by;
+    promises(true, true);
+    running.apply(1);
+    until("it serves", || running.serves());
+    assert_eq!(by(), ServesBy::Lease);
+    running.node.is_cut_off.store(true, Ordering::SeqCst);
+    until("its lease is over", || by() == ServesBy::Promises);
+    let asked = running.lease.status().promised;
+    until("they promise again", || {
+        running.lease.status().promised >= asked + 5
+    });
+    // A round that a busy machine delays may end later than the promises before.
+    until("it serves", || running.serves());
+    promises(true, false);
+    until("the promises are over", || by() == ServesBy::None);
+    assert!(!running.serves());
+    let trouble = running.lease.status().trouble.unwrap_or_default();
+    assert!(trouble.contains("no promise of three"), "{trouble}");
+    promises(true, true);
+    until("it serves again", || running.serves());
+    running.node.is_cut_off.store(false, Ordering::SeqCst);
+    until("it renews", || by() == ServesBy::Lease);
+}
+
+/// The transaction that deposed it was made by a node that has promised nothing.
+#[test]
+fn deposed_node_does_not_serve_by_promises() {
+    let running = Running::start(&SimDisk::new(7), 1_000);
+    running.apply(1);
+    until("it serves", || running.serves());
+    let snapshot = running.store.read(CALL).expect("readable");
+    let record = snapshot.entry("alive/one").expect("it was put");
+    let revoked = LeaseRecord::revocation(record);
+    if running.store.transact(&revoked, CALL).is_err() {
+        // It was renewed at the same time.
+        return;
+    }
+    until("it notices", || running.lease.status().lapses == 1);
+    running.node.is_cut_off.store(true, Ordering::SeqCst);
+    *running.node.others.lock().expect("no panic") = vec![("two".to_owned(), true)];
+    let before = running.lease.status().failures;
+    until("it cannot renew", || {
+        assert!(!running.serves());
+        running.lease.status().failures >= before + 2
+    });
 }

@@ -1,13 +1,13 @@
 //! The thread "kedge-lease".
 
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use kedge_cluster::Revision;
 use kedge_coordination::lease::{LeaseEvent, LeaseHolder};
 use kedge_coordination::{CoordinationError, Coordinator, Moment};
 
-use kedge_node::coordination::LeaseStatus;
+use kedge_node::coordination::{LeaseStatus, ServesBy};
 
 use super::watchdog::Watchdog;
 use super::{LeaseSetup, NodeLease};
@@ -43,6 +43,9 @@ pub(super) struct LeaseThread {
     renewals: u64,
     failures: u64,
     lapses: u64,
+    /// The number of rounds in which all others have promised.
+    promised: u64,
+    by_promises: bool,
     trouble: String,
 }
 
@@ -61,6 +64,8 @@ impl LeaseThread {
             renewals: 0,
             failures: 0,
             lapses: 0,
+            promised: 0,
+            by_promises: false,
             trouble: String::new(),
         }
     }
@@ -99,11 +104,14 @@ impl LeaseThread {
             listeners.into_iter().for_each(|tell| tell());
             return false;
         }
-        if !state.stopping && state.timing.is_none() {
+        if !state.stopping && !state.renew && state.timing.is_none() {
             lease.wake.wait_for(&mut state, sleep);
         }
         if let Some(timing) = state.timing.take() {
             self.holder.set_timing(timing);
+        }
+        if std::mem::take(&mut state.renew) {
+            self.holder.renew_soon();
         }
         state.stopping
     }
@@ -112,11 +120,18 @@ impl LeaseThread {
         let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         LeaseStatus {
             serves: self.is_serving,
+            serves_by: match (self.is_serving, self.by_promises) {
+                (false, _) => ServesBy::None,
+                (true, false) => ServesBy::Lease,
+                (true, true) => ServesBy::Promises,
+            },
             left_ms: ms(self.holder.serves_until().since(now)),
             time_ms: ms(self.holder.timing().time()),
             renewals: self.renewals,
             failures: self.failures,
             lapses: self.lapses,
+            promised: self.promised,
+            promises: 0,
             trouble: (!self.trouble.is_empty()).then(|| self.trouble.clone()),
         }
     }
@@ -157,10 +172,17 @@ impl LeaseThread {
             return;
         }
         self.setup.serving.serve_until(until.ns());
-        if !self.is_serving {
-            tracing::info!("the node serves by its lease");
-            self.is_serving = true;
+        let by_promises = self.holder.needs_promises(self.now());
+        if !self.is_serving || by_promises != self.by_promises {
+            match by_promises {
+                false => tracing::info!("the node serves by its lease"),
+                true => tracing::warn!(
+                    why = self.trouble,
+                    "the node serves by the promises of the others: it cannot renew its lease"
+                ),
+            }
         }
+        (self.is_serving, self.by_promises) = (true, by_promises);
     }
 
     fn close_gate(&mut self) {
@@ -233,7 +255,50 @@ impl LeaseThread {
                 process = self.holder.replaced_by(),
                 "another process runs as this node and has taken its lease: this one serves no more"
             ),
-            LeaseEvent::Taken | LeaseEvent::Renewed | LeaseEvent::Unknown | LeaseEvent::Found => {}
+            LeaseEvent::Unknown => self.ask_for_promises(),
+            LeaseEvent::Taken | LeaseEvent::Renewed | LeaseEvent::Found => {}
+        }
+    }
+
+    /// Asks the others for promises, as the store does not answer.
+    fn ask_for_promises(&mut self) {
+        let Some(others) = (self.setup.others)() else {
+            return;
+        };
+        let now = self.now();
+        let Some(mut round) = self.holder.begin_round(now, others) else {
+            return;
+        };
+        let request = round.request();
+        let mut wait = self.holder.timing().request_timeout();
+        if self.is_serving {
+            // The gate is closed in time, whatever becomes of the requests.
+            wait = wait.min(self.holder.serves_until().since(now));
+            if wait < REQUEST_MIN {
+                return;
+            }
+        }
+        let (tell, told) = mpsc::channel();
+        let ask = self.setup.ask.clone();
+        // A name that is looked up may take any time.
+        let asking = std::thread::Builder::new()
+            .name("kedge-promises".to_owned())
+            .spawn(move || {
+                // Nobody waits any more if it takes too long.
+                let _ = tell.send(ask(request, wait / 2));
+            });
+        if let Err(error) = asking {
+            tracing::error!(%error, "the other nodes cannot be asked for promises");
+            return;
+        }
+        for node in told.recv_timeout(wait).unwrap_or_default() {
+            round.on_promise(&node);
+        }
+        if self.holder.on_promises(&round) {
+            self.promised += 1;
+        } else {
+            let missing: Vec<&str> = round.missing().collect();
+            self.trouble = format!("{}; no promise of {}", self.trouble, missing.join(", "));
         }
     }
 

@@ -5,7 +5,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::gauge::ConstGauge;
 
 use kedge_cluster::Refusal;
-use kedge_node::coordination::AutoFailoverStatus;
+use kedge_node::coordination::{AutoFailoverStatus, LeaseStatus, ServesBy};
 use prometheus_client::metrics::counter::ConstCounter;
 
 use crate::state::HttpState;
@@ -39,6 +39,7 @@ fn revisions(followed: i64, applied: i64, has_store: bool) -> [RevisionMetric; 3
 pub(super) struct ClusterSample {
     revisions: [RevisionMetric; 3],
     auto_failover: AutoFailoverStatus,
+    lease: LeaseStatus,
     /// (name, whether it can be reached) of each other node.
     nodes: Vec<(String, bool)>,
     /// (name, replicas, how many there are to be, vBuckets without one of them, vBuckets without an active) of each bucket.
@@ -60,13 +61,15 @@ impl ClusterSample {
             (bucket.name.clone(), figures)
         };
         let buckets = map.iter().flat_map(|map| &map.buckets).map(of_bucket);
+        let store = node.coordinator();
         Some(Self {
             buckets: buckets.collect(),
             revisions: revisions(
                 rev(report.revision),
                 rev(report.applied),
-                node.coordinator().trouble.is_none(),
+                store.trouble.is_none(),
             ),
+            lease: store.lease,
             auto_failover: node.auto_failover_status(),
             nodes: node.others(),
         })
@@ -107,11 +110,58 @@ impl ClusterSample {
         Ok(())
     }
 
+    fn encode_lease(&self, encoder: &mut DescriptorEncoder<'_>) -> std::fmt::Result {
+        let lease = &self.lease;
+        let help = "Time in seconds for which the node serves if no further renewal of the lease succeeds and the other nodes promise nothing more";
+        let name = "kedge_cluster_lease_left_seconds";
+        let metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        ConstGauge::new(lease.left_ms as f64 / 1e3).encode(metric)?;
+        let help = "1 for the reason why the node serves active vBuckets: the lease, the promises of the other nodes while the coordination store is unreachable, or none";
+        let name = "kedge_cluster_serves";
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for by in [ServesBy::Lease, ServesBy::Promises, ServesBy::None] {
+            let gauge = ConstGauge::new(i64::from(lease.serves_by == by));
+            gauge.encode(family.encode_family(&[("by", by.name())])?)?;
+        }
+        let help = "Valid promises of the node not to make failovers of other nodes";
+        let name = "kedge_cluster_promises_given";
+        let metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        ConstGauge::new(i64::try_from(lease.promises).unwrap_or(i64::MAX)).encode(metric)?;
+        let counters = [
+            (
+                "kedge_cluster_lease_renewals",
+                "Renewals of the node's lease",
+                lease.renewals,
+            ),
+            (
+                "kedge_cluster_lease_failures",
+                "Failed renewals of the node's lease",
+                lease.failures,
+            ),
+            (
+                "kedge_cluster_lease_lapses",
+                "Times that the node stopped serving because the lease was over",
+                lease.lapses,
+            ),
+            (
+                "kedge_cluster_promises_received",
+                "Times that all other members have promised not to fail this node over",
+                lease.promised,
+            ),
+        ];
+        for (name, help, value) in counters {
+            let metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+            ConstCounter::new(value).encode(metric)?;
+        }
+        Ok(())
+    }
+
     pub(super) fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> std::fmt::Result {
         for (name, help, value) in self.revisions {
             let metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
             ConstGauge::new(value).encode(metric)?;
         }
+        self.encode_lease(encoder)?;
         self.encode_auto_failover(encoder)?;
         let help = "1 if the other node can be reached, as of the last two seconds, or 0";
         let name = "kedge_cluster_node_up";
@@ -173,6 +223,10 @@ mod tests {
                 refused: "last_node",
                 ..AutoFailoverStatus::default()
             },
+            lease: LeaseStatus {
+                serves_by: ServesBy::Promises,
+                ..LeaseStatus::default()
+            },
             nodes: vec![("n_1".to_owned(), true)],
             buckets: vec![("b".to_owned(), [1, 2, 3, 0])],
         };
@@ -181,6 +235,8 @@ mod tests {
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
         let line = "kedge_cluster_node_up{node=\"n_1\"} 1";
+        assert!(text.contains(line), "{text}");
+        let line = "kedge_cluster_serves{by=\"promises\"} 1";
         assert!(text.contains(line), "{text}");
         let line = "kedge_cluster_auto_failover_refused{reason=\"last_node\"} 1";
         assert!(text.contains(line), "{text}");

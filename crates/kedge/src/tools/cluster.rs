@@ -330,6 +330,19 @@ fn troubles(status: &Value) -> String {
     let is_down = |node: &&Value| node.get("up").and_then(Value::as_bool) != Some(true);
     let down = list("nodes").filter(is_down);
     let down = down.map(|node| format!("node \"{}\" does not answer", text(node, "name")));
+    let has_no_lease = |node: &&Value| {
+        let serves = node.pointer("/lease/serves").and_then(Value::as_bool);
+        serves == Some(false) && node.get("failedOver").and_then(Value::as_bool) != Some(true)
+    };
+    let idle = list("nodes").filter(has_no_lease);
+    let idle = idle.map(|node| {
+        let why = node.pointer("/lease/trouble").and_then(Value::as_str);
+        format!(
+            "node \"{}\" serves nothing, as it has no valid lease: {}",
+            text(node, "name"),
+            why.unwrap_or("it has not applied the map yet")
+        )
+    });
     let of_bucket = |bucket: &Value| {
         let (without, missing) = (
             number(bucket, "/withoutActive"),
@@ -346,7 +359,8 @@ fn troubles(status: &Value) -> String {
         .and_then(Value::as_str);
     let store = store.map(|why| format!("the cluster cannot be changed: {why}"));
     let refused = refused_failover(status);
-    down.chain(short)
+    down.chain(idle)
+        .chain(short)
         .chain(store)
         .chain(refused)
         .collect::<Vec<_>>()
@@ -425,7 +439,7 @@ fn count_or_dash(count: Option<&Value>) -> String {
 
 /// Returns the table of the nodes of the cluster.
 fn nodes_table(status: &Value) -> String {
-    let mut rows = head(&["NODE", "KV", "MANAGEMENT", "STATE", "MAP"]);
+    let mut rows = head(&["NODE", "KV", "MANAGEMENT", "STATE", "SERVES BY", "MAP"]);
     for node in list(status, "nodes") {
         let place = |port: &str| format!("{}:{}", text(node, "host"), number(node, port));
         let is = |field: &str| node.get(field).and_then(Value::as_bool).unwrap_or(false);
@@ -440,10 +454,14 @@ fn nodes_table(status: &Value) -> String {
             place("/kvPort"),
             place("/mgmtPort"),
             state.to_owned(),
+            node.pointer("/lease/servesBy")
+                .and_then(Value::as_str)
+                .unwrap_or("-")
+                .to_owned(),
             count_or_dash(node.pointer("/applied/rev")),
         ]);
     }
-    table("llllr", &rows)
+    table("lllllr", &rows)
 }
 
 /// Returns the table of the copies of a bucket's vBuckets, by node.
@@ -486,7 +504,7 @@ mod tests {
             "revision": {"epoch": 1, "rev": 4},
             "nodes": [
                 {"name": "n_0", "host": "127.0.0.1", "kvPort": 12000, "mgmtPort": 9000, "up": true,
-                 "failedOver": false, "applied": {"epoch": 1, "rev": 4}},
+                 "failedOver": false, "applied": {"epoch": 1, "rev": 4}, "lease": {"serves": true, "servesBy": "lease"}},
                 {"name": "n_1", "host": "127.0.0.1", "kvPort": 12002, "mgmtPort": 9001, "up": false,
                  "failedOver": true, "applied": null},
             ],
@@ -503,9 +521,9 @@ mod tests {
         assert_eq!(
             describe(&status),
             "map 4\n\n\
-             NODE  KV               MANAGEMENT      STATE              MAP\n\
-             n_0   127.0.0.1:12000  127.0.0.1:9000  up                   4\n\
-             n_1   127.0.0.1:12002  127.0.0.1:9001  down, failed over    -\n\n\
+             NODE  KV               MANAGEMENT      STATE              SERVES BY  MAP\n\
+             n_0   127.0.0.1:12000  127.0.0.1:9000  up                 lease        4\n\
+             n_1   127.0.0.1:12002  127.0.0.1:9001  down, failed over  -            -\n\n\
              bucket \"default\": 64 vBuckets with 1 replicas; 64 miss a copy, 0 have no active, 3 move\n\n\
              NODE  ACTIVE  REPLICA  PENDING  DEAD  CATCHING UP  BEHIND    LAG\n\
              n_0       64        0        0     0            0       7  12 ms\n\
@@ -527,6 +545,15 @@ mod tests {
             troubles(&status),
             "bucket \"default\": 22 vBuckets miss a copy, 0 have no active"
         );
+        status["nodes"][0]["lease"] = json!({"serves": false, "trouble": "it is late"});
+        assert!(
+            troubles(&status).starts_with(
+                "node \"n_0\" serves nothing, as it has no valid lease: it is late; bucket"
+            ),
+            "{}",
+            troubles(&status)
+        );
+        status["nodes"][0]["lease"] = json!({"serves": true, "trouble": "it is late"});
         status["nodes"][1]["up"] = false.into();
         status["buckets"][0]["withoutActive"] = 11.into();
         status["orchestrator"] = "n_0".into();

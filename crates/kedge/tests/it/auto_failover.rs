@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use kedge::client::{ClientConnection, ClientError};
 use kedge_types::{DurabilityLevel, Status};
+use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -252,4 +253,139 @@ fn node_that_stalls_again_and_again_is_failed_over() {
         std::thread::sleep(Duration::from_millis(200));
     }
     panic!("it is still a member");
+}
+
+/// Exchanges the directory of the coordination store and a file, so that no node reaches the store, or back.
+fn exchange_store(dir: &Path) {
+    let (there, away) = (dir.join("coordinator"), dir.join("away"));
+    if !away.exists() {
+        std::fs::write(&away, "").expect("written");
+    }
+    // At no moment is there nothing, which would be a store that was lost.
+    let exchange = RenameFlags::EXCHANGE;
+    renameat_with(CWD, &there, CWD, &away, exchange).expect("exchanged");
+}
+
+/// Returns the node that serves each key.
+fn owners(all: &mut [ClientConnection], keys: u32) -> Vec<usize> {
+    let owner = |n: u32| {
+        let gets = all.iter_mut().map(|it| it.get(key(n).as_bytes()).is_ok());
+        gets.collect::<Vec<bool>>().iter().position(|ok| *ok)
+    };
+    (0..keys)
+        .map(owner)
+        .map(|it| it.expect("a node serves it"))
+        .collect()
+}
+
+fn serve_by(cluster: &Cluster, nodes: &[usize], by: &'static str) {
+    for node in nodes {
+        let what = format!("node {node} serves by {by}");
+        cluster.wait_status(*node, &what, |status| {
+            status["coordinator"]["lease"]["servesBy"] == by
+        });
+    }
+}
+
+fn promised(cluster: &Cluster, node: usize) -> u64 {
+    let status = cluster.status(node);
+    let promised = status["coordinator"]["lease"]["promised"].as_u64();
+    promised.expect("a number")
+}
+
+#[test]
+fn nodes_serve_by_promises_while_the_store_is_unreachable_for_all() {
+    const KEYS: u32 = 60;
+    let dir = tempfile::tempdir().expect("a directory");
+    let cluster = Cluster::start(dir.path(), &["--nodes=3", "--replicas=2"]);
+    // Long enough for a busy machine: no call may be refused.
+    let (code, _, stderr) = cluster.tool(0, &["auto-failover", "--enable", "--timeout=3s"]);
+    assert_eq!(code, Some(0), "{stderr}");
+    cluster.wait_status(0, "the leases have their time", |status| {
+        let nodes = status["nodes"].as_array().into_iter().flatten();
+        nodes
+            .map(|node| &node["lease"]["timeMs"])
+            .all(|ms| *ms == 3_000)
+            && status["autoFailover"]["nodes"]
+                .as_array()
+                .is_some_and(Vec::is_empty)
+    });
+    let mut all = connections(&cluster, &[0, 1, 2]);
+    for n in 0..KEYS {
+        put_durably(&mut all, &key(n), "before");
+    }
+    let owners = owners(&mut all, KEYS);
+    exchange_store(dir.path());
+    let before: Vec<u64> = (0..3).map(|node| promised(&cluster, node)).collect();
+    let began = Instant::now();
+    let mut rounds = 0;
+    // Several leases long.
+    let is_enough = |node: usize| promised(&cluster, node) >= before[node] + 20;
+    while began.elapsed() < Duration::from_secs(7) || !(0..3).all(is_enough) {
+        assert!(began.elapsed() < PATIENCE, "there are few promises");
+        rounds += 1;
+        for n in 0..KEYS {
+            let connection = &mut all[owners[n as usize]];
+            let value = format!("round {rounds}");
+            let level = (n % 2 == 0).then_some(DurabilityLevel::Majority);
+            let put = connection.set(key(n).as_bytes(), value.as_bytes(), level);
+            put.unwrap_or_else(|error| panic!("{} in round {rounds}: {error}", key(n)));
+            let got = connection.get(key(n).as_bytes());
+            let got = got.unwrap_or_else(|error| panic!("{} in round {rounds}: {error}", key(n)));
+            assert_eq!(got.expect("it exists").value, value.as_bytes());
+        }
+    }
+    serve_by(&cluster, &[0, 1, 2], "promises");
+    let (code, said, stderr) = cluster.tool(0, &["status"]);
+    assert_eq!(code, Some(1), "{stderr}");
+    assert!(said.contains("  promises  "), "{said}");
+    exchange_store(dir.path());
+    serve_by(&cluster, &[0, 1, 2], "lease");
+    let status = cluster.status(0);
+    assert!(
+        (0..3).all(|node| !is_failed_over(&status, node)),
+        "{status}"
+    );
+    for n in 0..KEYS {
+        put_durably(&mut all, &key(n), "after");
+    }
+}
+
+#[test]
+fn nodes_without_the_promise_of_a_lost_node_stop_until_the_store_is_back() {
+    const KEYS: u32 = 60;
+    let dir = tempfile::tempdir().expect("a directory");
+    let cluster = cluster(dir.path());
+    let mut all = connections(&cluster, &[0, 1, 2]);
+    for n in 0..KEYS {
+        put_durably(&mut all, &key(n), "before");
+    }
+    all.remove(1);
+    let map = cluster.map(0)["rev"].clone();
+    exchange_store(dir.path());
+    serve_by(&cluster, &[0, 1, 2], "promises");
+    cluster.kill(1);
+    serve_by(&cluster, &[0, 2], "none");
+    for (n, connection) in (0..KEYS).flat_map(|n| [(n, 0), (n, 1)]) {
+        let put = all[connection].set(key(n).as_bytes(), b"lost", None);
+        let status = put.expect_err("it does not serve").status();
+        assert_eq!(status, Some(Status::NotMyVbucket), "{}", key(n));
+    }
+    let ready = cluster.http(0).send("GET", "/kedge/ready", &[]);
+    let ready = ready.expect("an answer");
+    assert_eq!(ready.code, 503);
+    assert!(String::from_utf8_lossy(&ready.body).contains("noLease"));
+    let (code, _, stderr) = cluster.tool(0, &["status"]);
+    assert_eq!(code, Some(1));
+    let why = "node \"n_0\" serves nothing, as it has no valid lease";
+    assert!(stderr.contains(why), "{stderr}");
+    assert_eq!(cluster.map(0)["rev"], map, "nothing is failed over");
+    exchange_store(dir.path());
+    cluster.wait_status(0, "the lost node is failed over", |status| {
+        is_failed_over(status, 1)
+    });
+    for n in 0..KEYS {
+        assert_eq!(value_of(&mut all, &key(n)).as_deref(), Some("before"));
+        put_durably(&mut all, &key(n), "after");
+    }
 }
