@@ -72,8 +72,9 @@ impl fmt::Display for MapChange {
             Self::Step => write!(f, "copies have what they have to"),
             Self::Return(node) => write!(f, "{} is back", name(*node)),
             Self::FailOver(nodes) => {
-                let names: Vec<String> = nodes.iter().map(|it| name(*it).to_string()).collect();
-                write!(f, "{} is failed over", names.join(", "))
+                let is_out = |node: &usize| format!("{} is failed over", name(*node));
+                let all: Vec<String> = nodes.iter().map(is_out).collect();
+                f.write_str(&all.join(", "))
             }
             Self::PutBack(node) => write!(f, "{} puts its map back", name(*node)),
         }
