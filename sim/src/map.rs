@@ -42,6 +42,7 @@ pub(crate) fn positions(bucket: &Bucket) -> Option<NodePositions> {
             persisted_seqno: position.persisted_seqno.get(),
             high_prepared: position.high_prepared.get(),
             consistent: position.consistent,
+            catch_up_to: position.catch_up_to.map(|seqno| seqno.get()),
             history: branches
                 .map(|(uuid, seqno)| (uuid.get(), seqno.get()))
                 .collect(),

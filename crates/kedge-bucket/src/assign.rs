@@ -22,6 +22,8 @@ pub struct VbPosition {
     pub consistent: bool,
     /// The failover table: pairs of UUID and start seqno, newest first.
     pub failover: Vec<(VbUuid, Seqno)>,
+    /// The seqno that the vBucket must reach again since a rollback.
+    pub catch_up_to: Option<Seqno>,
 }
 
 impl VbStates {
@@ -88,6 +90,7 @@ impl VbStates {
                 high_prepared: progress.high_prepared,
                 consistent: progress.consistent == progress.high_seqno,
                 failover: vbucket.failover().entries().to_vec(),
+                catch_up_to: vbucket.history().catch_up().map(|point| point.seqno),
             })
         };
         Ok(self.core.vbuckets.iter().filter_map(position).collect())

@@ -17,6 +17,8 @@ pub struct FailoverLosses {
     pub without_copy: Vec<(String, u16)>,
     /// The vBuckets with too few remaining copies to be sure that one of them has every acknowledged SyncWrite.
     pub uncertain: Vec<(String, u16)>,
+    /// The vBuckets with enough remaining copies, too many of which were rolled back and have not caught up again.
+    pub rolled_back: Vec<(String, u16)>,
     /// The nodes whose positions are needed, and that did not report them.
     pub silent: Vec<String>,
 }
@@ -25,6 +27,7 @@ impl FailoverLosses {
     fn add(&mut self, other: Self) {
         self.without_copy.extend(other.without_copy);
         self.uncertain.extend(other.uncertain);
+        self.rolled_back.extend(other.rolled_back);
         for node in other.silent {
             if !self.silent.contains(&node) {
                 self.silent.push(node);
@@ -33,7 +36,10 @@ impl FailoverLosses {
     }
 
     fn is_empty(&self) -> bool {
-        self.without_copy.is_empty() && self.uncertain.is_empty() && self.silent.is_empty()
+        self.without_copy.is_empty()
+            && self.uncertain.is_empty()
+            && self.rolled_back.is_empty()
+            && self.silent.is_empty()
     }
 }
 
@@ -59,6 +65,12 @@ impl fmt::Display for FailoverLosses {
             let which = list(&self.uncertain);
             said.push(format!(
                 "acknowledged SyncWrites might be lost of vBuckets: {which}"
+            ));
+        }
+        if !self.rolled_back.is_empty() {
+            let which = list(&self.rolled_back);
+            said.push(format!(
+                "copies were rolled back below acknowledged SyncWrites and have not caught up of vBuckets: {which}"
             ));
         }
         if !self.silent.is_empty() {
@@ -258,6 +270,7 @@ impl FailoverPlanner<'_> {
             let positions = told.get(&node)?.get(&name)?;
             positions.get(usize::from(vb))?.as_ref()
         };
+        let counts = |node| position(node).is_some_and(|it| it.catch_up_to.is_none());
         let chain = &mut bucket.chains[usize::from(vb)];
         let active = chain.active();
         let others = chain.nodes().filter(|node| *node != failed);
@@ -284,6 +297,8 @@ impl FailoverPlanner<'_> {
             }
         } else if copies - known.len() >= majority {
             self.losses.uncertain.push(vbucket);
+        } else if copies - known.iter().filter(|node| counts(**node)).count() >= majority {
+            self.losses.rolled_back.push(vbucket);
         }
         let stays = active.filter(|&active| may_stay(active, &known, position));
         // It may have taken over, and have acknowledged more, without anyone having heard of it.

@@ -13,6 +13,10 @@ pub struct CopyPosition {
     pub high_prepared: u64,
     /// True at the end of a snapshot. In the middle of one, the copy is in a state that the active never had.
     pub consistent: bool,
+    /// The seqno that the copy must reach again since a rollback. Until then it lacks data that the node has acknowledged,
+    /// and counts as lost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub catch_up_to: Option<u64>,
     /// The failover table: (uuid, seqno at which that branch began), newest first.
     pub history: Vec<(u64, u64)>,
 }
@@ -34,10 +38,13 @@ impl CopyPosition {
     /// Returns the rank on the branch of `history`. Data beyond the point of divergence does not count.
     #[must_use]
     pub fn on(&self, history: &[(u64, u64)]) -> CopyRank {
-        let parted = self.history.iter().find_map(|(uuid, _)| {
-            let at = history.iter().position(|(known, _)| known == uuid)?;
-            // That branch ended at the start of the next newer one.
-            Some(at.checked_sub(1).map_or(u64::MAX, |newer| history[newer].1))
+        // A branch ended at the start of the next newer one.
+        let end =
+            |of: &[(u64, u64)], at: usize| at.checked_sub(1).map_or(u64::MAX, |newer| of[newer].1);
+        let mut branches = self.history.iter().enumerate();
+        let parted = branches.find_map(|(at, (uuid, _))| {
+            let other = history.iter().position(|(known, _)| known == uuid)?;
+            Some(end(&self.history, at).min(end(history, other)))
         });
         let parted = parted.unwrap_or(0);
         CopyRank {

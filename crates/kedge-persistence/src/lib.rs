@@ -45,6 +45,7 @@
 //! #     max_deleted_rev: RevSeqno(0),
 //! #     purge: Seqno(0),
 //! #     may_have_xattrs: false,
+//! #     catch_up: None,
 //! # };
 //! let disk: Arc<dyn Disk> = Arc::new(SimDisk::new(1));
 //! let (source, target) = (Path::new("/backup/travel"), Path::new("/data/buckets/travel"));

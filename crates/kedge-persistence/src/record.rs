@@ -4,8 +4,8 @@ use kedge_bucket_core::BucketError;
 use kedge_log::{Batch, LogError};
 use kedge_types::{Cas, Datatype, DurabilityLevel, Expiry, RevSeqno, Seqno, VbId, VbUuid};
 use kedge_vbucket::{
-    Change, DcpSnapshot, Deletion, FailoverTable, Item, ItemMeta, SnapshotKind, SystemEvent,
-    VbState,
+    CatchUpPoint, Change, DcpSnapshot, Deletion, FailoverTable, Item, ItemMeta, NewBranch,
+    SnapshotKind, SystemEvent, VbState,
 };
 
 const KIND_DOCUMENT: u8 = 1;
@@ -21,6 +21,9 @@ const KIND_DELETE: u8 = 9;
 const KIND_SNAPSHOT: u8 = 10;
 const KIND_ADVANCE: u8 = 11;
 const KIND_SYSTEM: u8 = 12;
+/// A reset or rollback after which the vBucket must reach a seqno again.
+const KIND_LOSING_RESET: u8 = 13;
+const KIND_LOSING_ROLLBACK: u8 = 14;
 
 /// The size of flags, start, end, maximum visible, high completed, high prepared and purge seqno, in bytes.
 const SNAPSHOT_BYTES: usize = 49;
@@ -49,12 +52,14 @@ pub(crate) fn push(batch: &mut Batch, vb: VbId, change: &Change) -> Result<(), L
         Change::State(table, state) => {
             batch.push(KIND_STATE, vb, &[&[*state as u8], &table_bytes(table)])
         }
-        Change::Reset(table, state) => {
-            batch.push(KIND_RESET, vb, &[&[*state as u8], &table_bytes(table)])
+        Change::Reset(branch, state) => {
+            let kind = kind_of(branch, KIND_RESET, KIND_LOSING_RESET);
+            batch.push(kind, vb, &[&[*state as u8], &branch_bytes(branch)])
         }
-        Change::Rollback { to, table } => {
+        Change::Rollback { to, branch } => {
+            let kind = kind_of(branch, KIND_ROLLBACK, KIND_LOSING_ROLLBACK);
             let to = to.get().to_le_bytes();
-            batch.push(KIND_ROLLBACK, vb, &[&to, &table_bytes(table)])
+            batch.push(kind, vb, &[&to, &branch_bytes(branch)])
         }
         Change::Delete => batch.push(KIND_DELETE, vb, &[]),
         Change::Snapshot(snapshot) => batch.push(KIND_SNAPSHOT, vb, &[&snapshot_bytes(snapshot)]),
@@ -143,6 +148,27 @@ fn table_bytes(table: &FailoverTable) -> Vec<u8> {
         .collect()
 }
 
+/// Returns the kind of the record in which a branch begins.
+fn kind_of(branch: &NewBranch, plain: u8, losing: u8) -> u8 {
+    match branch.catch_up {
+        None => plain,
+        Some(_) => losing,
+    }
+}
+
+/// Returns the point that the vBucket must reach again, if there is one, and the failover table.
+fn branch_bytes(branch: &NewBranch) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    if let Some(point) = &branch.catch_up {
+        let entries = point.failover.entries().len() as u64;
+        bytes.extend(point.seqno.get().to_le_bytes());
+        bytes.extend(entries.to_le_bytes());
+        bytes.extend(table_bytes(&point.failover));
+    }
+    bytes.extend(table_bytes(&branch.failover));
+    bytes
+}
+
 /// Returns the seqno of a record that has one, without parsing the rest, or `None` for other records.
 pub(crate) fn seqno(kind: u8, payload: &[u8]) -> Option<Seqno> {
     let meta = match kind {
@@ -182,20 +208,22 @@ pub(crate) fn parse(kind: u8, vb: VbId, payload: &[u8]) -> Result<Option<Change>
             let (state, table) = parse_state(payload).map_err(invalid)?;
             Change::State(Box::new(table), state)
         }
-        KIND_RESET => {
-            let (state, table) = parse_state(payload).map_err(invalid)?;
-            Change::Reset(Box::new(table), state)
+        KIND_RESET | KIND_LOSING_RESET => {
+            let (state, rest) = split_state(payload).map_err(invalid)?;
+            let branch = parse_branch(rest, kind == KIND_LOSING_RESET).map_err(invalid)?;
+            Change::Reset(Box::new(branch), state)
         }
         KIND_DELETE if payload.is_empty() => Change::Delete,
         KIND_DELETE => return Err(invalid("its length is not that of a deletion")),
-        KIND_ROLLBACK => {
+        KIND_ROLLBACK | KIND_LOSING_ROLLBACK => {
             let (to, rest) = payload
                 .split_first_chunk()
                 .ok_or("it is too short for the seqno")
                 .map_err(invalid)?;
+            let branch = parse_branch(rest, kind == KIND_LOSING_ROLLBACK).map_err(invalid)?;
             Change::Rollback {
                 to: Seqno(u64::from_le_bytes(*to)),
-                table: Box::new(parse_table(rest).map_err(invalid)?),
+                branch: Box::new(branch),
             }
         }
         KIND_SNAPSHOT => Change::Snapshot(Box::new(parse_snapshot(payload).map_err(invalid)?)),
@@ -284,11 +312,34 @@ fn parse_snapshot(payload: &[u8]) -> Result<DcpSnapshot, &'static str> {
 }
 
 fn parse_state(payload: &[u8]) -> Result<(VbState, FailoverTable), &'static str> {
-    let (state, table) = payload
+    let (state, table) = split_state(payload)?;
+    Ok((state, parse_table(table)?))
+}
+
+fn split_state(payload: &[u8]) -> Result<(VbState, &[u8]), &'static str> {
+    let (state, rest) = payload
         .split_first()
         .ok_or("it is too short for the state")?;
     let state = VbState::from_number(*state).ok_or("its state is unknown")?;
-    Ok((state, parse_table(table)?))
+    Ok((state, rest))
+}
+
+fn parse_branch(payload: &[u8], has_point: bool) -> Result<NewBranch, &'static str> {
+    if !has_point {
+        return Ok(parse_table(payload)?.into());
+    }
+    let (head, rest) = payload
+        .split_first_chunk::<16>()
+        .ok_or("it is too short for the seqno to reach")?;
+    let number = |at: usize| u64::from_le_bytes(head[at..at + 8].try_into().expect("8 bytes"));
+    let entries = usize::try_from(number(8)).unwrap_or(usize::MAX);
+    let (table, rest) = rest
+        .split_at_checked(entries.saturating_mul(16))
+        .ok_or("the failover table of the seqno to reach is truncated")?;
+    Ok(NewBranch {
+        catch_up: Some(CatchUpPoint::new(Seqno(number(0)), parse_table(table)?)),
+        failover: parse_table(rest)?,
+    })
 }
 
 fn parse_table(payload: &[u8]) -> Result<FailoverTable, &'static str> {
@@ -345,14 +396,13 @@ mod tests {
                     item.key().to_vec(),
                 ]
             }
-            Change::State(table, state) | Change::Reset(table, state) => {
-                vec![vec![*state as u8], table_bytes(table)]
-            }
+            Change::State(table, state) => vec![vec![*state as u8], table_bytes(table)],
+            Change::Reset(branch, state) => vec![vec![*state as u8], branch_bytes(branch)],
             Change::Delete => Vec::new(),
             Change::Snapshot(snapshot) => vec![snapshot_bytes(snapshot).to_vec()],
             Change::Advance(seqno) => vec![seqno.get().to_le_bytes().to_vec()],
-            Change::Rollback { to, table } => {
-                vec![to.get().to_le_bytes().to_vec(), table_bytes(table)]
+            Change::Rollback { to, branch } => {
+                vec![to.get().to_le_bytes().to_vec(), branch_bytes(branch)]
             }
         };
         let kind = match change {
@@ -362,9 +412,9 @@ mod tests {
             Change::Commit { .. } => KIND_COMMIT,
             Change::Abort { .. } => KIND_ABORT,
             Change::State(..) => KIND_STATE,
-            Change::Reset(..) => KIND_RESET,
+            Change::Reset(branch, _) => kind_of(branch, KIND_RESET, KIND_LOSING_RESET),
             Change::Delete => KIND_DELETE,
-            Change::Rollback { .. } => KIND_ROLLBACK,
+            Change::Rollback { branch, .. } => kind_of(branch, KIND_ROLLBACK, KIND_LOSING_ROLLBACK),
             Change::Snapshot(_) => KIND_SNAPSHOT,
             Change::Advance(_) => KIND_ADVANCE,
         };
@@ -419,6 +469,13 @@ mod tests {
             ..ItemMeta::default()
         };
         let table = Box::new(FailoverTable::new(VbUuid(7)));
+        let plain = NewBranch::from((*table).clone());
+        let mut history = FailoverTable::new(VbUuid(5));
+        history.begin(VbUuid(6), Seqno(4));
+        let losing = NewBranch {
+            catch_up: Some(CatchUpPoint::new(Seqno(9), history)),
+            ..plain.clone()
+        };
         for change in [
             Change::Document(item(&meta, b"value")),
             Change::Prepare(item(&meta, b"value")),
@@ -431,12 +488,17 @@ mod tests {
                 prepared: Seqno(3),
             },
             Change::System(event().item(Cas(4), Seqno(5))),
-            Change::State(table.clone(), VbState::Replica),
-            Change::Reset(table.clone(), VbState::Dead),
+            Change::State(table, VbState::Replica),
+            Change::Reset(Box::new(plain.clone()), VbState::Dead),
+            Change::Reset(Box::new(losing.clone()), VbState::Replica),
             Change::Delete,
             Change::Rollback {
                 to: Seqno(6),
-                table,
+                branch: Box::new(plain),
+            },
+            Change::Rollback {
+                to: Seqno(6),
+                branch: Box::new(losing),
             },
             Change::Snapshot(Box::new(DcpSnapshot {
                 max_visible: Some(Seqno(0)),
@@ -475,7 +537,7 @@ mod tests {
     proptest! {
         #[test]
         fn parse_accepts_arbitrary_bytes_without_panic(
-            kind in 0u8..13,
+            kind in 0u8..16,
             bytes in proptest::collection::vec(any::<u8>(), 0..120),
         ) {
             let _ = parse(kind, VbId(0), &bytes);

@@ -467,7 +467,8 @@ impl Persistence {
         let now_ns = self.core.setup.clock.now().unix_ns;
         let outcome = storage.rollback(vb, rewind.to, now_ns, |then, _| PersistedState {
             state,
-            failover: rewind.failover.clone(),
+            failover: rewind.branch.failover.clone(),
+            catch_up: rewind.branch.catch_up.clone(),
             ..then.clone()
         })?;
         let loaded = match outcome {

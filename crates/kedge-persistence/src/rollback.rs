@@ -17,6 +17,8 @@
 //!   start completes a rollback that a crash interrupted. Earlier records of the vBucket are void.
 //! * After the record, no error leaves the vBucket between two histories: if the file cannot be rolled back, the
 //!   vBucket is reset.
+//! * What the vBucket has acknowledged and loses is in the record and in the file: until it has received that again, it
+//!   does not count as a copy ([`kedge_vbucket::CatchUpPoint`]).
 //! * A concurrent reset or deletion of the vBucket takes precedence: the vBucket has another history then.
 
 use crate::applier::LogApplier;
@@ -272,7 +274,7 @@ impl Rollbacks {
             let was_warm = vbucket.documents().is_warm();
             result = Ok(match rollback {
                 None => {
-                    vbucket.reset(new_uuid());
+                    vbucket.recovery().reset_for_rollback(new_uuid());
                     MemoryRollback::Reset
                 }
                 Some(rollback) => {
@@ -306,6 +308,7 @@ impl Rollbacks {
             failover: state.failover,
             // No CAS is assigned twice.
             max_cas: then.max_cas.max(state.max_cas),
+            catch_up: state.catch_up,
             ..then.clone()
         })?;
         let loaded = self.core.storage()?.load(vb)?;
@@ -427,7 +430,7 @@ impl Rollbacks {
             if vbucket.history_id() != history {
                 return Err(Status::TemporaryFailure);
             }
-            vbucket.reset(new_uuid());
+            vbucket.recovery().reset_for_rollback(new_uuid());
             Ok(())
         })
     }

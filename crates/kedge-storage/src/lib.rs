@@ -60,6 +60,7 @@
 //!     max_deleted_rev: RevSeqno(0),
 //!     purge: Seqno(0),
 //!     may_have_xattrs: false,
+//!     catch_up: None,
 //! };
 //! storage.commit(VbId(17), &[change], &state, 0)?;
 //! drop(storage);

@@ -10,14 +10,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use kedge_couchstore::kv::{
-    CheckpointKind, CollectionStats, FailoverEntry, LocalDocument, VBSTATE_NAME, VbStateDocument,
-    VbStateKind, split_prepare,
+    CatchUpEntry, CheckpointKind, CollectionStats, FailoverEntry, LocalDocument, VBSTATE_NAME,
+    VbStateDocument, VbStateKind, split_prepare,
 };
 use kedge_couchstore::{Error as FileError, Mutation, SavedChange, Snapshot, Writer};
 use kedge_types::{CollectionId, Datatype, Seqno, decode_leb128};
 use kedge_vbucket::{
-    FailoverTable, FileChange, FileCollections, OpenCollection, OpenScope, PersistedState,
-    SnapshotKind, SystemEvent, SystemEventKind, VbState, is_system_key,
+    CatchUpPoint, FailoverTable, FileChange, FileCollections, OpenCollection, OpenScope,
+    PersistedState, SnapshotKind, SystemEvent, SystemEventKind, VbState, is_system_key,
 };
 
 use crate::StorageError;
@@ -89,12 +89,14 @@ impl VbMetadata {
         };
         let document = &self.document;
         let table = document.failover_table.as_deref().unwrap_or_default();
-        let entries = table
-            .iter()
-            .map(|entry| (entry.uuid, entry.start))
-            .collect();
-        let failover = FailoverTable::from_entries(entries)
+        let failover = failover_table(table)
             .ok_or_else(|| unusable("its failover table is missing, or not in order"))?;
+        let catch_up = document.catch_up.as_ref();
+        let catch_up = catch_up.map(|entry| {
+            let failover = failover_table(&entry.failover_table);
+            let failover = failover.ok_or_else(|| unusable("`catch_up` has no failover table"))?;
+            Ok::<_, StorageError>(CatchUpPoint::new(entry.seqno, failover))
+        });
         Ok(PersistedState {
             state: match document.state {
                 VbStateKind::Active => VbState::Active,
@@ -116,6 +118,7 @@ impl VbMetadata {
             max_deleted_rev: document.max_deleted_seqno.get().into(),
             purge: file.header().purge_seqno(),
             may_have_xattrs: document.might_contain_xattrs,
+            catch_up: catch_up.transpose()?,
         })
     }
 
@@ -142,8 +145,10 @@ impl VbMetadata {
 
     /// Returns the vBucket state document after a commit with this state and these changes.
     fn document_after(&self, state: &PersistedState, changes: &MetadataChanges) -> VbStateDocument {
-        let failover = state.failover.entries().iter();
-        let failover = failover.map(|&(uuid, start)| FailoverEntry { uuid, start });
+        let catch_up = state.catch_up.as_ref().map(|point| CatchUpEntry {
+            failover_table: failover_entries(&point.failover),
+            seqno: point.seqno,
+        });
         let old = &self.document;
         VbStateDocument {
             state: match state.state {
@@ -178,7 +183,8 @@ impl VbMetadata {
                 .on_disk_prepare_bytes
                 .saturating_add_signed(changes.prepare_bytes),
             build: concat!("kedge ", env!("CARGO_PKG_VERSION")).to_owned(),
-            failover_table: Some(failover.collect()),
+            failover_table: Some(failover_entries(&state.failover)),
+            catch_up,
             ..old.clone()
         }
     }
@@ -351,6 +357,17 @@ impl MetadataChanges {
             collection.items += is_live - was_live;
         }
     }
+}
+
+fn failover_table(entries: &[FailoverEntry]) -> Option<FailoverTable> {
+    let entries = entries.iter().map(|entry| (entry.uuid, entry.start));
+    FailoverTable::from_entries(entries.collect())
+}
+
+fn failover_entries(table: &FailoverTable) -> Vec<FailoverEntry> {
+    let entries = table.entries().iter();
+    let entries = entries.map(|&(uuid, start)| FailoverEntry { uuid, start });
+    entries.collect()
 }
 
 /// Returns the collection of a stored key.

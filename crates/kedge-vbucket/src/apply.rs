@@ -22,6 +22,7 @@ pub(crate) use progress::ApplyProgress;
 pub(crate) use unapplied::Unapplied;
 pub use unapplied::{PersistenceMode, UnappliedFigures};
 
+use crate::catch_up::CatchUpPoint;
 use crate::checkpoint::Change;
 use crate::failover::FailoverTable;
 use crate::item::Item;
@@ -119,4 +120,6 @@ pub struct PersistedState {
     pub purge: Seqno,
     /// True if a value may have extended attributes.
     pub may_have_xattrs: bool,
+    /// The point that the vBucket must reach again since a rollback.
+    pub catch_up: Option<CatchUpPoint>,
 }

@@ -14,6 +14,7 @@ mod figures;
 
 pub use figures::{CheckpointFigures, CursorFigures};
 
+use crate::catch_up::NewBranch;
 use crate::cursors::StreamCursors;
 use crate::failover::FailoverTable;
 use crate::item::Item;
@@ -53,13 +54,13 @@ pub enum Change {
     /// A new failover table, a new state, or both.
     State(Box<FailoverTable>, VbState),
     /// The removal of all earlier changes, and the start of a new history.
-    Reset(Box<FailoverTable>, VbState),
+    Reset(Box<NewBranch>, VbState),
     /// The removal of all changes after a seqno, and the start of a branch there.
     Rollback {
         /// The last seqno that is kept.
         to: Seqno,
-        /// The failover table with the new branch.
-        table: Box<FailoverTable>,
+        /// The branch.
+        branch: Box<NewBranch>,
     },
     /// The deletion of the vBucket.
     Delete,
@@ -456,7 +457,7 @@ mod tests {
     #[test]
     fn reset_hides_earlier_seqnos() {
         let table = FailoverTable::new(kedge_types::VbUuid(1));
-        let reset = || Change::Reset(Box::new(table.clone()), VbState::Active);
+        let reset = || Change::Reset(Box::new(table.clone().into()), VbState::Active);
         let mut queue = Checkpoints::new();
         let log = queue.add_cursor();
         queue.push(change(7));

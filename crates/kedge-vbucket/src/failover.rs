@@ -52,6 +52,21 @@ impl FailoverTable {
         let index = self.entries.iter().position(|(known, _)| *known == uuid)?;
         index.checked_sub(1).map(|newer| self.entries[newer].1)
     }
+
+    /// Returns the last seqno at which both histories are the same, `Seqno(u64::MAX)` if the newest branches are, or 0 if
+    /// no branch is.
+    pub(crate) fn shared_with(&self, other: &Self) -> Seqno {
+        let shared = |(uuid, _): &(VbUuid, Seqno)| {
+            let mut known = other.entries.iter();
+            known.any(|(other, _)| other == uuid).then_some(*uuid)
+        };
+        let Some(uuid) = self.entries.iter().find_map(shared) else {
+            return Seqno(0);
+        };
+        let ends = [self.ended_at(uuid), other.ended_at(uuid)];
+        let first = ends.into_iter().flatten().min();
+        first.unwrap_or(Seqno(u64::MAX))
+    }
 }
 
 #[cfg(test)]
@@ -79,6 +94,26 @@ mod tests {
         }
         assert_eq!(table.entries().len(), FAILOVER_ENTRIES_MAX);
         assert_eq!(table.uuid(), VbUuid(199));
+    }
+
+    #[test]
+    fn histories_are_shared_until_the_first_one_leaves_a_common_branch() {
+        let table = |entries: &[(u64, u64)]| {
+            let entries = entries.iter().map(|(uuid, at)| (VbUuid(*uuid), Seqno(*at)));
+            FailoverTable::from_entries(entries.collect()).unwrap()
+        };
+        let old = table(&[(2, 30), (1, 0)]);
+        let shared = |entries: &[(u64, u64)]| {
+            let other = table(entries);
+            assert_eq!(old.shared_with(&other), other.shared_with(&old));
+            old.shared_with(&other).get()
+        };
+        assert_eq!(shared(&[(2, 30), (1, 0)]), u64::MAX);
+        assert_eq!(shared(&[(3, 40), (2, 30), (1, 0)]), 40);
+        assert_eq!(shared(&[(3, 20), (1, 0)]), 20);
+        assert_eq!(shared(&[(3, 50), (1, 0)]), 30);
+        assert_eq!(shared(&[(1, 0)]), 30);
+        assert_eq!(shared(&[(4, 0)]), 0);
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! * While a snapshot is open, its start is the last consistent point. In a disk snapshot, the visible seqno stays at
 //!   that point until the end.
 
+use crate::catch_up::CatchUpPoint;
 use crate::failover::FailoverTable;
 use crate::hlc::{Drift, HybridClock};
 use crate::item::Item;
@@ -28,6 +29,8 @@ pub struct History {
     seen: Seqno,
     /// True if the vBucket is new and nothing was ever written on its branch.
     pub(crate) is_unwritten: bool,
+    /// The point to reach since a rollback, which may be reached already.
+    pub(crate) catch_up: Option<Box<CatchUpPoint>>,
 }
 
 impl History {
@@ -42,6 +45,7 @@ impl History {
             open: None,
             seen: Seqno(0),
             is_unwritten: false,
+            catch_up: None,
         }
     }
 
@@ -62,6 +66,30 @@ impl History {
         self.visible_seqno = self.visible_seqno.min(to);
         self.open = None;
         self.seen = Seqno(0);
+    }
+
+    /// Records that the vBucket may have acknowledged prepares up to `acknowledged`, some of which are about to be removed.
+    pub(crate) fn require(&mut self, acknowledged: Seqno) {
+        let known = self.catch_up().cloned();
+        let mut point = known.unwrap_or_else(|| CatchUpPoint::new(Seqno(0), self.failover.clone()));
+        point.seqno = point.seqno.max(acknowledged);
+        point.has_arrived = false;
+        self.catch_up = Some(Box::new(point));
+    }
+
+    /// Adopts the failover table of an active.
+    pub(crate) fn follow(&mut self, failover: FailoverTable) {
+        if let Some(point) = &mut self.catch_up {
+            point.follow(&failover);
+        }
+        self.failover = failover;
+    }
+
+    /// Returns the point that the vBucket must reach again since a rollback, or `None` if it has.
+    #[must_use]
+    pub fn catch_up(&self) -> Option<&CatchUpPoint> {
+        let has = self.persisted_seqno.min(self.consistent_seqno());
+        self.catch_up.as_deref().filter(|point| point.seqno > has)
     }
 
     /// Returns the failover table.
@@ -191,7 +219,14 @@ impl History {
 
     /// Advances the high seqno to `seqno`. Returns the snapshot that ends there, which makes it a consistent point.
     pub(crate) fn reach(&mut self, seqno: Seqno) -> Option<DcpSnapshot> {
-        let ended = self.open.take_if(|open| open.end <= seqno)?;
+        self.open.filter(|open| open.end <= seqno)?;
+        if self.catch_up().is_none() {
+            self.catch_up = None;
+        }
+        if let Some(point) = &mut self.catch_up {
+            point.on_snapshot_end(seqno);
+        }
+        let ended = self.open.take()?;
         if ended.is_disk() {
             let seen = std::mem::take(&mut self.seen);
             let told = ended.max_visible.unwrap_or_default().min(seqno);

@@ -46,6 +46,7 @@
 //! ```
 
 mod apply;
+mod catch_up;
 mod change_queue;
 mod checkpoint;
 mod collections;
@@ -100,6 +101,7 @@ mod write;
 pub use apply::{
     Aborted, ApplyBatch, BatchPart, FileChange, PersistedState, PersistenceMode, UnappliedFigures,
 };
+pub use catch_up::{CatchUpPoint, NewBranch};
 pub use change_queue::{AfterLog, ChangeQueue};
 pub use checkpoint::{Change, CheckpointFigures, Checkpoints, CursorFigures, CursorId, Position};
 pub use collections::{CollectionOps, FileCollections, OpenCollection, OpenCollections, OpenScope};

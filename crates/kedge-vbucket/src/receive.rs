@@ -138,7 +138,7 @@ impl VBucket {
         }
         self.store.history.is_unwritten = false;
         if self.store.history.failover != failover {
-            self.store.history.failover = failover;
+            self.store.history.follow(failover);
             self.store.push_state();
         }
         self.stream = IncomingStream {

@@ -15,6 +15,7 @@
 //! * Until the last such record was replayed, records and file may belong to different histories. A mismatch is an
 //!   error only if no such record follows.
 
+use crate::catch_up::NewBranch;
 use crate::checkpoint::Change;
 use crate::collections::OpenCollections;
 use crate::durability::Prepare;
@@ -34,7 +35,7 @@ use kedge_types::{Seqno, VbUuid};
 /// A vBucket that is being recovered from its file and the log. See [`VBucket::recovery`].
 #[derive(Debug)]
 pub struct VbRecovery<'a> {
-    vb: &'a mut VBucket,
+    pub(crate) vb: &'a mut VBucket,
 }
 
 impl VBucket {
@@ -85,8 +86,8 @@ impl VbRecovery<'_> {
                 }
             }
             Change::State(failover, state) => self.replay_state(failover, state),
-            Change::Reset(failover, state) => self.replay_reset(*failover, state)?,
-            Change::Rollback { to, table } => self.replay_rollback(to, *table)?,
+            Change::Reset(branch, state) => self.replay_reset(*branch, state)?,
+            Change::Rollback { to, branch } => self.replay_rollback(to, *branch)?,
             Change::Delete => self.replay_delete(),
         }
         self.vb.store.history.persisted_seqno = self.vb.store.history.high_seqno;
@@ -235,7 +236,10 @@ impl VbRecovery<'_> {
             self.vb.store.history.end_snapshot_here();
         }
         self.vb.store.state = state;
-        self.vb.store.history.failover = (*failover).clone();
+        if state == VbState::Active {
+            self.vb.store.history.catch_up = None;
+        }
+        self.vb.store.history.follow((*failover).clone());
         self.note_logged(&Change::State(failover, state), Seqno(0));
         let base = self.vb.replay.base.as_ref();
         let is_in_file = base.is_some_and(|base| {
@@ -247,13 +251,14 @@ impl VbRecovery<'_> {
         unapplied.state_changed = !is_in_file || is_torn || unapplied.replaces_file;
     }
 
-    fn replay_reset(&mut self, failover: FailoverTable, state: VbState) -> Result<(), ReplayError> {
+    fn replay_reset(&mut self, branch: NewBranch, state: VbState) -> Result<(), ReplayError> {
         self.vb.replay.restart(Seqno(0));
         self.vb.replay.rewind = None;
-        if self.begin_again_if(|base| base.knows(failover.uuid()))? {
+        if self.begin_again_if(|base| base.knows(branch.failover.uuid()))? {
             return Ok(());
         }
-        self.vb.forget_all(failover);
+        self.vb.forget_all(branch.failover);
+        self.vb.store.history.catch_up = branch.catch_up.map(Box::new);
         self.vb.store.state = state;
         self.vb.store.unapplied.replaces_file = self.vb.replay.base.is_some();
         self.vb.store.unapplied.state_changed = true;
@@ -267,12 +272,12 @@ impl VbRecovery<'_> {
         self.vb.forget_to_delete();
     }
 
-    fn replay_rollback(&mut self, to: Seqno, failover: FailoverTable) -> Result<(), ReplayError> {
+    fn replay_rollback(&mut self, to: Seqno, branch: NewBranch) -> Result<(), ReplayError> {
         self.vb.replay.restart(to);
         self.vb.replay.rewind = None;
-        if !self.begin_again_if(|base| base.knows(failover.uuid()))? {
-            self.vb.forget_all(failover.clone());
-            self.vb.replay.rewind = Some(Rewind { to, failover });
+        if !self.begin_again_if(|base| base.knows(branch.failover.uuid()))? {
+            self.vb.forget_all(branch.failover.clone());
+            self.vb.replay.rewind = Some(Rewind { to, branch });
         }
         Ok(())
     }
@@ -331,7 +336,7 @@ impl VbRecovery<'_> {
     pub fn replay_without_file(&mut self, change: Change) {
         let change = match change {
             // The changes that the rollback keeps are only in the file.
-            Change::Rollback { table, .. } => Change::Reset(table, self.vb.store.state),
+            Change::Rollback { branch, .. } => Change::Reset(branch, self.vb.store.state),
             other => other,
         };
         // A failed replay leaves the vBucket unchanged.
@@ -370,6 +375,7 @@ impl VbRecovery<'_> {
         history.high_seqno = base.high_seqno;
         history.persisted_seqno = base.high_seqno;
         history.purge_seqno = base.state.purge;
+        history.catch_up = base.state.catch_up.clone().map(Box::new);
         let documents = &mut self.vb.store.documents;
         documents.purged_rev = base.state.max_deleted_rev;
         documents.may_have_xattrs = base.state.may_have_xattrs;

@@ -1,6 +1,6 @@
 //! The state of a vBucket's replay; see `recovery`.
 
-use crate::failover::FailoverTable;
+use crate::catch_up::NewBranch;
 use crate::file_state::FileState;
 use kedge_types::Seqno;
 use std::fmt;
@@ -43,8 +43,8 @@ pub enum ReplayError {
 pub struct Rewind {
     /// The last seqno that is kept.
     pub to: Seqno,
-    /// The failover table of the rewound file.
-    pub failover: FailoverTable,
+    /// The branch of the rewound file.
+    pub branch: NewBranch,
 }
 
 impl fmt::Display for ReplayError {

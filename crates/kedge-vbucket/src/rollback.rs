@@ -9,7 +9,9 @@
 //! [`crate::VbStore::warm`]; [`crate::VbStore::warmed`]. After a crash behind the record, replay requests the remaining
 //! steps, see [`VBucket::needs_rewind`].
 
+use crate::recovery::VbRecovery;
 use crate::snapshot::IncomingStream;
+use crate::states::replace_all;
 use crate::vbucket::VBucket;
 use kedge_types::{Seqno, VbUuid};
 
@@ -25,9 +27,32 @@ impl VBucket {
             to <= self.applied_seqno(),
             "only what is in the file can be gone back to"
         );
+        let acknowledged = acknowledged_upto(self);
+        self.store.history.require(acknowledged);
         self.durability.on_shutdown();
         self.durability.reset();
         self.stream = IncomingStream::default();
         self.store.rollback_to(to, uuid)
     }
+}
+
+impl VbRecovery<'_> {
+    /// Resets the vBucket as [`VBucket::reset`] does, in place of a rollback.
+    pub fn reset_for_rollback(&mut self, uuid: VbUuid) {
+        let acknowledged = acknowledged_upto(self.vb);
+        let history = &mut self.vb.store.history;
+        history.require(acknowledged);
+        let catch_up = history.catch_up.take();
+        drop(replace_all(self.vb, uuid, catch_up));
+    }
+}
+
+/// Returns the last seqno up to which the vBucket may have acknowledged prepares. After a restart in the middle of a
+/// snapshot, the acknowledged seqno is not exactly known.
+fn acknowledged_upto(vb: &VBucket) -> Seqno {
+    let logged = vb.store.unapplied.progress();
+    let prepared = logged.prepared.max(logged.completed);
+    let consistent = vb.store.history.consistent_seqno();
+    let known = vb.durability.high_prepared(&vb.store);
+    known.max(prepared.min(consistent))
 }

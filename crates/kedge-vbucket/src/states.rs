@@ -3,6 +3,7 @@
 //! A deleted vBucket is dead and empty and answers no requests until [`VBucket::set_state`] re-creates it. Its log
 //! records before the deletion are void. The file is removed once the log has the deletion.
 
+use crate::catch_up::CatchUpPoint;
 use crate::checkpoint::Change;
 use crate::failover::FailoverTable;
 use crate::hash_table::HashTable;
@@ -93,6 +94,8 @@ impl VBucket {
             let history = &mut self.store.history;
             let began = history.consistent_seqno();
             history.end_snapshot_here();
+            // A takeover has everything that the previous active had, and without one the rest is given up.
+            history.catch_up = None;
             let is_unwritten = std::mem::take(&mut history.is_unwritten);
             if !change.takeover {
                 history.begin_branch(uuid, began, is_unwritten);
@@ -160,15 +163,7 @@ impl VBucket {
     /// Resets the vBucket as [`VBucket::reset`] does. Returns the documents that were in memory.
     #[must_use = "dropping it takes a while: it is to be done without the vBucket's lock"]
     pub fn flush(&mut self, uuid: VbUuid) -> HashTable {
-        self.durability.on_shutdown();
-        let table = self.store.documents.take_table();
-        self.forget_all(FailoverTable::new(uuid));
-        self.store.unapplied.replaces_file = true;
-        let failover = Box::new(self.store.history.failover.clone());
-        self.store
-            .changes
-            .push(Change::Reset(failover, self.store.state));
-        table
+        replace_all(self, uuid, None)
     }
 
     /// Deletes the vBucket: removes everything as [`VBucket::reset`] does and answers no further requests. Returns the
@@ -195,4 +190,21 @@ impl VBucket {
         self.stream = IncomingStream::default();
         self.is_deleted = false;
     }
+}
+
+/// Removes everything and starts a new history under `uuid`, which has to reach `catch_up`. Returns the documents that
+/// were in memory.
+pub(crate) fn replace_all(
+    vb: &mut VBucket,
+    uuid: VbUuid,
+    catch_up: Option<Box<CatchUpPoint>>,
+) -> HashTable {
+    vb.durability.on_shutdown();
+    let table = vb.store.documents.take_table();
+    vb.forget_all(FailoverTable::new(uuid));
+    vb.store.history.catch_up = catch_up;
+    vb.store.unapplied.replaces_file = true;
+    let branch = Box::new(vb.store.new_branch());
+    vb.store.changes.push(Change::Reset(branch, vb.store.state));
+    table
 }

@@ -5,6 +5,7 @@
 //! * A replaced version is accounted for by [`Unapplied`] as long as only that keeps it alive.
 
 use crate::apply::{ApplyBatch, FileChange, PersistenceMode, Unapplied};
+use crate::catch_up::NewBranch;
 use crate::change_queue::ChangeQueue;
 use crate::checkpoint::Change;
 use crate::collections::{OpenCollections, collection_of};
@@ -63,7 +64,7 @@ impl VbStore {
         self.unapplied.rewinding = true;
         self.changes.push(Change::Rollback {
             to,
-            table: Box::new(self.history.failover.clone()),
+            branch: Box::new(self.new_branch()),
         });
         keys
     }
@@ -102,6 +103,14 @@ impl VbStore {
 
     pub(crate) fn is_active(&self) -> bool {
         self.state == VbState::Active
+    }
+
+    /// Returns the branch that has just begun.
+    pub(crate) fn new_branch(&self) -> NewBranch {
+        NewBranch {
+            failover: self.history.failover.clone(),
+            catch_up: self.history.catch_up().cloned(),
+        }
     }
 
     /// Queues the current state and failover table.

@@ -25,10 +25,11 @@ const PARAMETERS_MAX: usize = 6;
 const CYCLE_MAX: usize = 6;
 
 /// Plain records, which may have more fields: crate and type.
-const RECORDS: [(&str, &str); 5] = [
+const RECORDS: [(&str, &str); 6] = [
     ("kedge", "LoadArgs"),
     ("kedge", "LoadPlan"),
     ("kedge", "RunReport"),
+    ("kedge-couchstore", "VbStateDocument"),
     ("kedge-frontend", "MetricsSnapshot"),
     ("kedge-mgmt", "BucketDocument"),
 ];

@@ -177,7 +177,8 @@ impl CatchUp {
 impl CopyPosition {
     /// Returns whether a copy has on its disk everything that another one had when it reported, on the same branch.
     fn has_on_disk(&self, other: &Self) -> bool {
-        self.on(&other.history).undivided
+        self.catch_up_to.is_none()
+            && self.on(&other.history).undivided
             && self.persisted_seqno >= other.high_seqno
             && self.high_prepared >= other.high_prepared
     }

@@ -39,6 +39,7 @@ pub(crate) fn at(seqno: u64) -> CopyPosition {
         persisted_seqno: seqno,
         high_prepared: seqno,
         consistent: true,
+        catch_up_to: None,
         history: vec![(1, 0)],
     }
 }

@@ -31,6 +31,7 @@ fn told(positions: impl IntoIterator<Item = (u64, u64)>) -> NodePositions {
             persisted_seqno: high_seqno,
             high_prepared,
             consistent: true,
+            catch_up_to: None,
             history: vec![(1, 0)],
         })
     };
@@ -294,8 +295,57 @@ fn position(high_prepared: u64, high_seqno: u64, history: &[(u64, u64)]) -> Copy
         persisted_seqno: high_seqno,
         high_prepared,
         consistent: true,
+        catch_up_to: None,
         history: history.to_vec(),
     }
+}
+
+/// An active restarted and lost what was only in its memory. Its replica rolled back further than that, to a commit of its
+/// file, below a SyncWrite that both had acknowledged. Then the active is lost before the replica has caught up.
+#[test]
+fn failover_to_a_rolled_back_copy_is_refused_until_it_has_caught_up() {
+    let positions = |catch_up_to: Option<u64>| {
+        let position = CopyPosition {
+            catch_up_to,
+            ..position(34, 34, &[(9, 34), (1, 0)])
+        };
+        BTreeMap::from([("b".to_owned(), vec![Some(position)])])
+    };
+    let two = map(2, 1, 1);
+    let behind = BTreeMap::from([(1, positions(Some(39)))]);
+    let by_hand = plan_failover(&two, 0, &behind, false);
+    let automatic = plan_automatic_failover(&two, &[0], &behind);
+    for refused in [by_hand, automatic] {
+        let refused = refused.expect_err("a SyncWrite would be lost");
+        assert_eq!(
+            refused.to_string(),
+            "copies were rolled back below acknowledged SyncWrites and have not caught up of vBuckets: 1 (b/0); force it \
+             to accept that"
+        );
+        let ClusterError::WouldLose(losses) = refused else {
+            panic!("{refused}");
+        };
+        assert_eq!(losses.rolled_back, [("b".to_owned(), 0)]);
+        assert!(losses.uncertain.is_empty() && losses.without_copy.is_empty());
+    }
+    let forced = plan_failover(&two, 0, &behind, true).expect("it is forced");
+    assert_eq!(chains(&forced.map)[0].active(), Some(1));
+    assert_eq!(forced.losses.rolled_back.len(), 1);
+    let caught_up = BTreeMap::from([(1, positions(None))]);
+    plan_failover(&two, 0, &caught_up, false).expect("it has caught up");
+    plan_automatic_failover(&two, &[0], &caught_up).expect("it has caught up");
+    // The active and the copy that rolled back may have been the only ones that acknowledged.
+    let three = map(3, 2, 1);
+    let one_behind = BTreeMap::from([(1, positions(Some(39))), (2, positions(None))]);
+    let refused = plan_failover(&three, 0, &one_behind, false);
+    assert!(
+        matches!(refused, Err(ClusterError::WouldLose(_))),
+        "{refused:?}"
+    );
+    let four = map(4, 3, 1);
+    let mut most = one_behind;
+    most.insert(3, positions(None));
+    plan_failover(&four, 0, &most, false).expect("one of the others has each SyncWrite");
 }
 
 /// Data of a copy beyond the point where the others left its branch does not count, however much it is.
@@ -312,6 +362,10 @@ fn failover_ignores_data_on_a_dead_branch() {
     let short = position(50, 50, &[(2, 100), (1, 0)]);
     let branch = newest_branch(&[&old, &short]);
     assert!(old.on(branch) > short.on(branch));
+    // A branch of its own that began before the others left the common one.
+    let own = position(60, 60, &[(3, 40), (1, 0)]);
+    assert_eq!(own.on(branch).high_seqno, 40);
+    assert!(!own.on(branch).undivided);
     // One without any common history has nothing.
     let stranger = position(9_999, 9_999, &[(77, 0)]);
     assert_eq!(stranger.on(branch).high_seqno, 0);

@@ -30,6 +30,7 @@ fn told(high_seqnos: &[u64]) -> NodePositions {
             persisted_seqno: *high_seqno,
             high_prepared: 0,
             consistent: true,
+            catch_up_to: None,
             history: vec![(1, 0)],
         })
     };
@@ -141,6 +142,7 @@ fn complete_active_stays_when_the_move_target_fails() {
             persisted_seqno: high_seqno,
             high_prepared,
             consistent: true,
+            catch_up_to: None,
             history: history.to_vec(),
         };
         BTreeMap::from([("b".to_owned(), vec![Some(position)])])

@@ -80,6 +80,10 @@ fn new_copies_need_the_data_of_the_active_on_disk() {
             ..at(10)
         },
         CopyPosition {
+            catch_up_to: Some(11),
+            ..at(10)
+        },
+        CopyPosition {
             history: vec![(2, 3), (7, 0)],
             ..at(10)
         },

@@ -356,6 +356,7 @@ pub(super) fn positions(bucket: &Bucket) -> Result<Vec<Option<CopyPosition>>, ke
             persisted_seqno: position.persisted_seqno.get(),
             high_prepared: position.high_prepared.get(),
             consistent: position.consistent,
+            catch_up_to: position.catch_up_to.map(|seqno| seqno.get()),
             history: position
                 .failover
                 .iter()

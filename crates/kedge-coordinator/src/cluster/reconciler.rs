@@ -282,6 +282,7 @@ mod tests {
             persisted_seqno: high_seqno,
             high_prepared: 0,
             consistent: true,
+            catch_up_to: None,
             history: vec![(1, 0)],
         })
     }

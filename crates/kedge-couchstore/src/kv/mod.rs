@@ -45,4 +45,6 @@ pub use manifest::{
 pub use rev_meta::{DeleteSource, RevMeta, RevMetaBytes, SyncWrite};
 pub use stats::CollectionStats;
 pub use value::{Attributes, Value};
-pub use vbstate::{CheckpointKind, FailoverEntry, SnapshotRange, VbStateDocument, VbStateKind};
+pub use vbstate::{
+    CatchUpEntry, CheckpointKind, FailoverEntry, SnapshotRange, VbStateDocument, VbStateKind,
+};

@@ -54,6 +54,8 @@ pub struct VbStateDocument {
     pub failover_table: Option<Vec<FailoverEntry>>,
     /// The nodes that have to acknowledge SyncWrites, a list per chain; `None` for a node that is currently missing.
     pub replication_topology: Option<Vec<Vec<Option<String>>>>,
+    /// The point that the vBucket must reach again since a rollback. Only Kedge writes it.
+    pub catch_up: Option<CatchUpEntry>,
 }
 
 /// The state of a vBucket on its node.
@@ -93,6 +95,16 @@ pub struct FailoverEntry {
     pub start: Seqno,
 }
 
+/// The point that a vBucket must reach again since a rollback.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CatchUpEntry {
+    /// The branches of the history that the seqno belongs to, newest first.
+    pub failover_table: Vec<FailoverEntry>,
+    /// The last seqno that may have been acknowledged.
+    #[serde(with = "seq")]
+    pub seqno: Seqno,
+}
+
 /// The relation of a snapshot to the file that contains it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SnapshotRange {
@@ -109,6 +121,8 @@ pub enum SnapshotRange {
 struct VbStateJson {
     #[serde(default)]
     build: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    catch_up: Option<CatchUpEntry>,
     #[serde(default)]
     checkpoint_type: CheckpointKind,
     #[serde(default, with = "decimal")]
@@ -171,6 +185,7 @@ impl VbStateDocument {
             build: String::new(),
             failover_table: None,
             replication_topology: None,
+            catch_up: None,
         }
     }
 
@@ -213,6 +228,7 @@ impl VbStateDocument {
             build: json.build,
             failover_table: json.failover_table,
             replication_topology: json.replication_topology,
+            catch_up: json.catch_up,
         })
     }
 
@@ -227,6 +243,7 @@ impl VbStateDocument {
         });
         let json = VbStateJson {
             build: self.build.clone(),
+            catch_up: self.catch_up.clone(),
             checkpoint_type: self.checkpoint,
             completed_seqno: self.completed_seqno.get(),
             failover_table: self.failover_table.clone(),

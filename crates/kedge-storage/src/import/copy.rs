@@ -99,6 +99,7 @@ fn new_state(
     (state.snap_start, state.snap_end) = (high_seqno, high_seqno);
     // It names nodes of another cluster.
     state.replication_topology = None;
+    state.catch_up = None;
     Ok(state)
 }
 

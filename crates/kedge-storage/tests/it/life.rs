@@ -226,6 +226,7 @@ fn persisted_state_describes_vbucket_and_file() {
         max_deleted_rev: RevSeqno(77),
         purge: Seqno(2),
         may_have_xattrs: false,
+        catch_up: None,
     };
     let items = [
         document(1, &key(1), b"one"),

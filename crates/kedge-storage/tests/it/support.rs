@@ -51,6 +51,7 @@ pub(crate) fn state(uuid: u64, high: u64) -> PersistedState {
         max_deleted_rev: RevSeqno(0),
         purge: Seqno(0),
         may_have_xattrs: false,
+        catch_up: None,
     }
 }
 

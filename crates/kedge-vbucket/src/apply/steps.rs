@@ -55,6 +55,7 @@ impl VbStore {
             max_deleted_rev: self.unapplied.deleted_rev().max(self.documents.purged_rev),
             purge: self.history.purge_seqno,
             may_have_xattrs: self.documents.may_have_xattrs,
+            catch_up: self.history.catch_up().cloned(),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use kedge_types::{Now, Seqno, VbUuid};
 use kedge_vbucket::{
-    ApplyBatch, BatchPart, Change, FailoverTable, FileChange, FileCollections, FileState, Item,
+    ApplyBatch, BatchPart, Change, FileChange, FileCollections, FileState, Item, NewBranch,
     PersistedState, Position, Rewind, VBucket, VbState,
 };
 use std::collections::BTreeMap;
@@ -255,17 +255,22 @@ impl Disk {
 
     /// Rewinds the file to the header of `to`.
     pub(crate) fn rewind(&mut self, to: Seqno, vb: &VBucket) {
-        self.rewind_as(to, vb.state(), vb.failover().clone());
+        let branch = NewBranch {
+            failover: vb.failover().clone(),
+            catch_up: vb.history().catch_up().cloned(),
+        };
+        self.rewind_as(to, vb.state(), branch);
     }
 
-    fn rewind_as(&mut self, to: Seqno, state: VbState, failover: FailoverTable) {
+    fn rewind_as(&mut self, to: Seqno, state: VbState, branch: NewBranch) {
         while self.headers.last().is_some_and(|file| file.high > to) {
             self.headers.pop();
         }
         let mut file = self.headers.last().expect("a header that old").clone();
         assert_eq!(file.high, to);
         file.state.state = state;
-        file.state.failover = failover;
+        file.state.failover = branch.failover;
+        file.state.catch_up = branch.catch_up;
         self.headers.push(file);
     }
 
@@ -305,8 +310,8 @@ impl Disk {
         for change in self.log.clone() {
             vb.recovery().replay(change).unwrap();
         }
-        if let Some(Rewind { to, failover }) = vb.needs_rewind().cloned() {
-            self.rewind_as(to, vb.state(), failover);
+        if let Some(Rewind { to, branch }) = vb.needs_rewind().cloned() {
+            self.rewind_as(to, vb.state(), branch);
             vb.recovery()
                 .begin_from(self.file().unwrap().base())
                 .unwrap();

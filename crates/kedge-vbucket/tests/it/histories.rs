@@ -224,7 +224,10 @@ fn replay_does_not_finish_before_the_file_is_rewound() {
         again.recovery().replay(change).unwrap();
     }
     let rewind = again.needs_rewind().unwrap();
-    assert_eq!((rewind.to, rewind.failover.uuid()), (Seqno(2), VbUuid(9)));
+    assert_eq!(
+        (rewind.to, rewind.branch.failover.uuid()),
+        (Seqno(2), VbUuid(9))
+    );
     let refused = ReplayError::NotRewound { to: Seqno(2) };
     assert_eq!(again.recovery().finish(None).unwrap_err(), refused);
     let mut alone = vbucket();

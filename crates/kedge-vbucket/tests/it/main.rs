@@ -1,6 +1,7 @@
 //! Tests of the public interface of a vBucket.
 
 mod applying;
+mod catch_up;
 mod collections;
 mod commands;
 mod direct;

@@ -4,14 +4,34 @@ use super::{Documents, VB, documents, history, look, names, roll_back};
 use crate::tools::*;
 use kedge_bucket::VbState;
 use kedge_disk::{Fault, SimDisk};
-use kedge_types::Status;
+use kedge_types::{Seqno, Status};
+
+/// The cookie of the SyncWrite.
+const DURABLE_COOKIE: u64 = 1 << 32;
+
+/// Returns the high seqno of the vBucket, and the seqno that it must reach again.
+fn position(open: &Open) -> (Seqno, Option<Seqno>) {
+    let all = open.bucket.states().positions().unwrap();
+    let position = all.into_iter().find(|it| it.vb == VB).unwrap();
+    (position.high_seqno, position.catch_up_to)
+}
+
+/// Makes a SyncWrite, which the vBucket has acknowledged when it becomes a replica.
+fn write_durably(open: &Open, steps: &Steps) {
+    let name = names().nth(10).unwrap();
+    open.persist(&name, b"durable", DURABLE_COOKIE).unwrap();
+    open.bucket.persistence().writers().request_flush(false);
+    steps.run();
+    open.sink.wait(DURABLE_COOKIE).unwrap();
+    open.bucket.persistence().apply().unwrap();
+}
 
 /// Runs `change` with a power loss at each of its operations, and `after` on the bucket that is recovered. The last
-/// argument of `after` says whether `change` had completed.
+/// argument of `after` says whether `change` had completed. The last write before it is a SyncWrite.
 fn at_each_operation(
     commit_log: bool,
-    change: impl Fn(&Open, &[(kedge_types::Seqno, Documents)]) -> bool,
-    after: impl Fn(&Open, &[(kedge_types::Seqno, Documents)], &[String], bool),
+    change: impl Fn(&Open, &[(Seqno, Documents)]) -> bool,
+    after: impl Fn(&Open, &[(Seqno, Documents)], &[String], bool),
 ) {
     let names: Vec<String> = names().take(10).collect();
     let seeds = if commit_log { 1..4 } else { 11..14 };
@@ -21,8 +41,9 @@ fn at_each_operation(
             let mut site = sim(&disk);
             site.config.commit_log = commit_log;
             site.config.keep_files_open = seed % 2 == 0;
-            let (open, _steps) = site.open_with_manual_tasks();
+            let (open, steps) = site.open_with_manual_tasks();
             let history = history(&open, &names);
+            write_durably(&open, &steps);
             open.bucket
                 .states()
                 .set_vbucket(VB, VbState::Replica)
@@ -76,6 +97,8 @@ fn rollback_is_atomic_under_power_loss_at_each_operation() {
             },
             |open, history, names, done| {
                 assert_eq!(open.bucket.vbucket_state(VB), Ok(VbState::Replica));
+                let (high, catch_up_to) = position(open);
+                assert_eq!(catch_up_to.is_some(), high == history[1].0);
                 let found = look(open, names);
                 if done {
                     assert_eq!(found, history[1].1);
@@ -105,11 +128,13 @@ fn resetting_rollback_is_atomic_under_power_loss_at_each_operation() {
                 open.bucket
                     .persistence()
                     .rollbacks()
-                    .rollback(VB, kedge_types::Seqno(1))
+                    .rollback(VB, Seqno(1))
                     .is_ok()
             },
             |open, history, names, done| {
                 assert_eq!(open.bucket.vbucket_state(VB), Ok(VbState::Replica));
+                let (high, catch_up_to) = position(open);
+                assert_eq!(catch_up_to.is_some(), high == Seqno(0));
                 let found = look(open, names);
                 let is_old = !done && found == history[2].1;
                 assert!(found.is_empty() || is_old, "{found:?}");

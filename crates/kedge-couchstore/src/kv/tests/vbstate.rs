@@ -2,7 +2,8 @@
 
 use super::seqnos;
 use crate::kv::{
-    CheckpointKind, FailoverEntry, KvError, SnapshotRange, VbStateDocument, VbStateKind,
+    CatchUpEntry, CheckpointKind, FailoverEntry, KvError, SnapshotRange, VbStateDocument,
+    VbStateKind,
 };
 use kedge_types::{Cas, Seqno, VbUuid};
 use proptest::prelude::*;
@@ -209,10 +210,15 @@ prop_compose! {
         build: String,
         table in prop::option::of(prop::collection::vec((any::<u64>(), any::<u64>()), 0..4)),
         replication_topology: Option<Vec<Vec<Option<String>>>>,
+        catch_up in prop::option::of(seqnos()),
     ) -> VbStateDocument {
-        let failover_table = table.map(|table| {
+        let failover_table: Option<Vec<FailoverEntry>> = table.map(|table| {
             let entry = |(uuid, start)| FailoverEntry { uuid: VbUuid(uuid), start: Seqno(start) };
             table.into_iter().map(entry).collect()
+        });
+        let catch_up = catch_up.map(|seqno| CatchUpEntry {
+            failover_table: failover_table.clone().unwrap_or_default(),
+            seqno,
         });
         VbStateDocument {
             state,
@@ -235,6 +241,7 @@ prop_compose! {
             build,
             failover_table,
             replication_topology,
+            catch_up,
         }
     }
 }

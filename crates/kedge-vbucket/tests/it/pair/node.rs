@@ -4,7 +4,7 @@ use super::{WHOLE, table};
 use crate::disk::{Disk, File, apply, documents};
 use crate::tools::*;
 use kedge_types::{Seqno, VbUuid};
-use kedge_vbucket::{Change, PersistenceMode, Position, VBucket, VbState};
+use kedge_vbucket::{Change, NewBranch, PersistenceMode, Position, VBucket, VbState};
 
 /// A node.
 pub(super) struct Node {
@@ -123,7 +123,7 @@ impl Node {
         let point = self.disk.headers.iter().rfind(point);
         let point = point.map(|file| file.high).filter(|high| *high > Seqno(0));
         let Some(point) = point else {
-            self.vb.reset(uuid);
+            self.vb.recovery().reset_for_rollback(uuid);
             return;
         };
         let keys = self.vb.rollback(point, uuid);
@@ -131,8 +131,12 @@ impl Node {
             PersistenceMode::LogThenFile => self.persist(usize::MAX),
             // Only the file records the rollback. There is nothing to be written for it later.
             PersistenceMode::Direct => {
-                let table = Box::new(self.vb.failover().clone());
-                let back = Change::Rollback { to: point, table };
+                let branch = NewBranch {
+                    failover: self.vb.failover().clone(),
+                    catch_up: self.vb.history().catch_up().cloned(),
+                };
+                let branch = Box::new(branch);
+                let back = Change::Rollback { to: point, branch };
                 apply(&mut self.disk.logged, back);
             }
         }
