@@ -19,7 +19,7 @@ const SLOW_NS_MAX: u64 = 1_000_000_000;
 impl World {
     pub(crate) fn fault(&mut self) {
         let node = self.any_node();
-        match self.rng.below(54) {
+        match self.rng.below(57) {
             0..3 => {
                 self.network.reset_any(&mut self.rng);
                 self.summary.cuts += 1;
@@ -70,6 +70,7 @@ impl World {
                 let until_ns = self.unix_ns() + self.rng.below(SLOW_NS_MAX);
                 self.store.slow_down(node, until_ns);
             }
+            49..52 => self.lose_source(),
             _ => self.store.heal(),
         }
     }
@@ -186,6 +187,16 @@ impl World {
         self.depose(node);
     }
 
+    /// Ends an active whose replica was rolled back and has not caught up.
+    fn lose_source(&mut self) {
+        let mut behind = self.in_step.iter().filter(|(_, in_step)| !**in_step);
+        let source = behind.find_map(|((vb, _), _)| self.map.active(*vb));
+        let source = source.filter(|source| self.nodes[*source].process.is_some());
+        if let Some(source) = source.filter(|_| self.plan.may_come_back) {
+            self.end(source, true);
+        }
+    }
+
     pub(crate) fn end(&mut self, node: usize, power: bool) {
         self.summary.kills += 1;
         let seed = self.rng.next();
@@ -211,6 +222,15 @@ impl World {
             others.peek().is_some() && others.all(is_there)
         };
         self.map.leads(node).all(can_go_on)
+    }
+
+    /// Makes administrators give up the failovers that they wait for.
+    pub(crate) fn withdraw_failovers(&mut self) {
+        for node in &mut self.nodes {
+            if let Some(process) = &mut node.process {
+                process.control.deposing = None;
+            }
+        }
     }
 
     /// Asks a node to fail another one over, which may be alive.

@@ -249,7 +249,10 @@ impl SimStore {
             let StoreCall::Transact(_, change) = &request.call else {
                 return false;
             };
-            matches!(change, Some(MapChange::FailOver(_) | MapChange::Step))
+            matches!(
+                change,
+                Some(MapChange::FailOver(_) | MapChange::Step | MapChange::Taken { .. })
+            )
         };
         self.requests.iter().any(is_such)
     }

@@ -525,6 +525,9 @@ impl World {
             self.coordinate()?;
             self.finish_moves();
             self.tend_replicas();
+            if self.lost.is_empty() {
+                self.withdraw_failovers();
+            }
             self.fail_over_lost();
             self.pass(Duration::from_millis(1));
             self.note_steps();
