@@ -1,4 +1,4 @@
-//! Failover and recovery of nodes: pure functions of the map and of the positions of the copies.
+//! Failover of nodes: pure functions of the map and of the positions of the copies.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -183,6 +183,7 @@ fn plan(
     if std::mem::replace(&mut next_map.node_mut(failed)?.failed, true) {
         return Err(ClusterError::Failed(map.name(failed).to_owned()));
     }
+    next_map.recovery.remove(&failed);
     let mut failover = FailoverPlanner {
         map,
         failed,
@@ -371,42 +372,4 @@ pub fn lacks_durability_majority(map: &ClusterMap) -> bool {
         let nodes = chain.nodes().count();
         chain.active().is_some() && nodes < chain.0.len() / 2 + 1
     })
-}
-
-/// Returns the map in which a failed-over node is back: it joins the chains that it had, and becomes the active of
-/// vBuckets without an active. The map is not rebalanced: the other actives stay.
-///
-/// A node that is not failed over becomes the active of vBuckets that no node has any more, if its chains include them.
-///
-/// # Errors
-/// `NoNode`; `NotFailed` when it is not failed over, and there is no such vBucket.
-pub fn plan_recovery(map: &ClusterMap, node: u16) -> Result<ClusterMap, ClusterError> {
-    let mut map = map.next();
-    let had_failed = std::mem::replace(&mut map.node_mut(node)?.failed, false);
-    if had_failed {
-        map.joined.insert(node, map.revision.rev);
-    }
-    let mut leads = false;
-    for bucket in &mut map.buckets {
-        let had_place = bucket
-            .vacated
-            .iter()
-            .filter(|(_, nodes)| nodes.contains(&node));
-        let vbuckets: Vec<u16> = had_place.map(|(vb, _)| *vb).collect();
-        for vb in vbuckets {
-            let chain = &mut bucket.chains[usize::from(vb)];
-            // Where only replicas exist, a joining node with less data than theirs would not ask them.
-            let may_lead = had_failed || chain.nodes().next().is_none();
-            if may_lead && chain.active().is_none() {
-                chain.0[0] = Some(node);
-                bucket.trim_vacated(vb);
-                leads = true;
-            }
-        }
-    }
-    if !had_failed && !leads {
-        return Err(ClusterError::NotFailed(map.name(node).to_owned()));
-    }
-    map.let_join();
-    Ok(map)
 }

@@ -190,9 +190,10 @@ impl Chain {
 }
 
 impl ClusterMap {
-    /// Makes exactly those nodes join for which empty places are meant.
+    /// Makes exactly those nodes join for which empty places are meant, once they have discarded what they are to discard.
     pub(crate) fn let_join(&mut self) {
-        let members: BTreeSet<u16> = self.members().collect();
+        let members = self.members().filter(|node| !self.discards(*node));
+        let members: BTreeSet<u16> = members.collect();
         for bucket in &mut self.buckets {
             bucket.give_places(|node| members.contains(&node));
             bucket.joining = bucket.who_joins(|node| members.contains(&node));

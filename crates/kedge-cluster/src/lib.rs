@@ -47,6 +47,7 @@ mod placement;
 mod position;
 mod rebalance;
 mod records;
+mod recovery;
 mod replicas;
 mod state;
 mod view;
@@ -63,7 +64,7 @@ pub use config::{
 pub use error::ClusterError;
 pub use failover::{
     FailoverLosses, FailoverPlan, NodePositions, lacks_durability_majority,
-    plan_automatic_failover, plan_failover, plan_recovery,
+    plan_automatic_failover, plan_failover,
 };
 pub use joining::Shortfall;
 pub use manifest::{
@@ -85,6 +86,9 @@ pub use rebalance::{
     begin_rebalance, even_actives, plan_steps, rebalance_left, stop_rebalance, target_chains,
 };
 pub use records::{CLUSTER_USER, ClusterSecret, NodeRecord, uuid_text};
+pub use recovery::{
+    RecoveryType, plan_discarded, plan_full_recovery, plan_recovery, plan_recovery_type,
+};
 pub use state::ClusterState;
 pub use view::{
     BucketEntry, ChangeKind, ClusterChange, ClusterSnapshot, ClusterView, Ports, SaveState,

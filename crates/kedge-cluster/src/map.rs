@@ -18,8 +18,8 @@ use serde_json::Value;
 use crate::placement::place;
 use crate::rebalance::{PlacementNode, target_chains};
 use crate::{
-    BucketEntry, ClusterError, ManifestKeeper, MapNode, NextChain, RebalanceRecord, Revision,
-    document,
+    BucketEntry, ClusterError, ManifestKeeper, MapNode, NextChain, RebalanceRecord, RecoveryType,
+    Revision, document,
 };
 
 const VERSION: u32 = 2;
@@ -177,6 +177,9 @@ pub struct ClusterMap {
     /// For each member that was added or recovered, the `rev` of the map that made it a member.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) joined: BTreeMap<u16, i64>,
+    /// The recovery that was chosen for failed-over nodes. A member among them discards its copies before it joins.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) recovery: BTreeMap<u16, RecoveryType>,
     /// The last rebalance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rebalance: Option<Box<RebalanceRecord>>,
@@ -206,6 +209,7 @@ impl ClusterMap {
             nodes: BTreeMap::new(),
             next_node: 0,
             joined: BTreeMap::new(),
+            recovery: BTreeMap::new(),
             rebalance: None,
             buckets: Vec::new(),
         };
@@ -250,6 +254,10 @@ impl ClusterMap {
 
     fn check(&self) -> Result<(), ClusterError> {
         self.check_nodes().map_err(ClusterError::Map)?;
+        if !self.recovery_is_valid() {
+            let why = "a node is to be recovered that was not failed over";
+            return Err(ClusterError::Map(why.to_owned()));
+        }
         let replicas = self.replicas;
         if replicas > REPLICAS_MAX {
             return Err(ClusterError::Map(format!(

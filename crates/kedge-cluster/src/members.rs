@@ -255,6 +255,7 @@ impl ClusterMap {
                 return refused(format!("bucket \"{name}\" is on no other node"));
             }
         }
+        self.recovery.remove(&node);
         match self.check_nodes() {
             Err(why) => refused(why),
             Ok(()) => Ok(()),

@@ -1,6 +1,6 @@
 //! The nodes in the configs.
 
-use crate::{ClusterMap, ClusterState, External, Ports, SERVER_GROUP};
+use crate::{ClusterMap, ClusterState, External, MapNode, Ports, SERVER_GROUP};
 
 /// One node, as clients see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,6 +18,21 @@ pub struct NodeView {
 }
 
 impl NodeView {
+    /// Returns the view of a node of the map.
+    #[must_use]
+    pub fn of(node: &MapNode) -> Self {
+        Self {
+            host: (!node.is_loopback()).then(|| node.host.clone()),
+            ports: Ports {
+                kv: node.kv_port,
+                mgmt: node.mgmt_port,
+            },
+            uuid: node.uuid.clone(),
+            external: node.external.clone(),
+            server_group: node.server_group.clone(),
+        }
+    }
+
     /// Returns the host of the node for a client that reached this node at `reached`.
     #[must_use]
     pub fn host<'a>(&'a self, reached: &'a str) -> &'a str {
@@ -53,21 +68,10 @@ impl NodeList {
     /// Returns the nodes of the map that are not failed over. `ports` are those of this node, as it listens.
     pub(crate) fn of(map: &ClusterMap, me: Option<u16>, ports: Ports) -> Self {
         let view = |number: u16| {
-            let node = map.nodes.get(&number)?;
-            let ports = if Some(number) == me {
-                ports
-            } else {
-                Ports {
-                    kv: node.kv_port,
-                    mgmt: node.mgmt_port,
-                }
-            };
-            Some(NodeView {
-                host: (!node.is_loopback()).then(|| node.host.clone()),
-                ports,
-                uuid: node.uuid.clone(),
-                external: node.external.clone(),
-                server_group: node.server_group.clone(),
+            let view = NodeView::of(map.nodes.get(&number)?);
+            Some(match Some(number) == me {
+                true => NodeView { ports, ..view },
+                false => view,
             })
         };
         Self {

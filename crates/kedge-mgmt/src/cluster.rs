@@ -12,8 +12,8 @@ use axum::http::{Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use kedge_auth::Privilege;
-use kedge_cluster::{CLUSTER_USER, ClusterError, ClusterMap};
-use kedge_node::coordination::{AppliedChange, ChangeError, ClusterControl};
+use kedge_cluster::{CLUSTER_USER, ClusterError, ClusterMap, RecoveryType};
+use kedge_node::coordination::{AppliedChange, ChangeError, ClusterControl, FailoverConsent};
 use serde_json::{Value, json};
 
 use super::auth::Caller;
@@ -215,14 +215,26 @@ fn name(form: &FormFields) -> Result<String, EarlyReply> {
 pub(crate) async fn fail_over(call: RequestContext, form: FormFields) -> Handled {
     let (node, name) = (call.node_for(Privilege::Settings)?, name(&form)?);
     let force = matches!(form.get("force"), Some("true" | "1"));
-    let applied = call.blocking(move |_| node.fail_over(&name, force)).await?;
+    let accepts = FailoverConsent {
+        alive: force,
+        losses: force,
+    };
+    let applied = call
+        .blocking(move |_| node.fail_over(&name, accepts))
+        .await?;
     ok(&document(&applied.map_err(|error| refusal(&error))?))
 }
 
-/// `POST /kedge/cluster/recover` with `node`.
+/// `POST /kedge/cluster/recover` with `node`, and `full=true` to discard its data.
 pub(crate) async fn recover(call: RequestContext, form: FormFields) -> Handled {
     let (node, name) = (call.node_for(Privilege::Settings)?, name(&form)?);
-    let applied = call.blocking(move |_| node.recover(&name)).await?;
+    let recovery = match form.get("full") {
+        Some("true" | "1") => RecoveryType::Full,
+        _ => RecoveryType::Delta,
+    };
+    let applied = call
+        .blocking(move |_| node.recover(&name, recovery))
+        .await?;
     ok(&document(&applied.map_err(|error| refusal(&error))?))
 }
 

@@ -3,10 +3,12 @@
 //! Names and forms are those of Couchbase Server's REST interface, `GET /pools/default` and
 //! `GET /pools/default/buckets/BUCKET`. A figure that is not measured is absent, not invented.
 
+use std::sync::Arc;
+
 use kedge_bucket::{BucketConfig, CompactionConfig};
 use kedge_cluster::{
-    BUCKET_CAPABILITIES, CLAIMED_COMPATIBILITY, CLAIMED_VERSION, ClusterSnapshot, NODE_SERVICES,
-    NodeView, ServerMap, socket_text,
+    BUCKET_CAPABILITIES, CLAIMED_COMPATIBILITY, CLAIMED_VERSION, ClusterMap, ClusterSnapshot,
+    NODE_SERVICES, NodeView, ServerMap, socket_text,
 };
 use kedge_node::machine;
 use serde::Serialize;
@@ -14,6 +16,7 @@ use serde_json::{Map, Value, json};
 
 use super::backend::BucketFacts;
 use super::bucket_form::{NEVER, purge_days};
+use super::node_names::Membership;
 use super::state::HttpState;
 
 /// The sources of documents: the state, the cluster at one revision, and the host that the caller reached.
@@ -124,6 +127,27 @@ pub(crate) fn path_text(name: &str) -> String {
     name.replace('%', "%25")
 }
 
+/// Returns the places of the requests for members.
+fn membership_controllers() -> Value {
+    let names = [
+        "addNode",
+        "rebalance",
+        "failOver",
+        "startGracefulFailover",
+        "reAddNode",
+        "reFailOver",
+        "ejectNode",
+        "setRecoveryType",
+    ];
+    let place = |name: &str| {
+        (
+            name.to_owned(),
+            json!({ "uri": format!("/controller/{name}") }),
+        )
+    };
+    Value::Object(names.into_iter().map(place).collect())
+}
+
 impl DocumentComposer<'_> {
     /// Returns the document of one bucket.
     pub(crate) fn bucket(&self, facts: &BucketFacts) -> BucketDocument {
@@ -176,13 +200,27 @@ impl DocumentComposer<'_> {
     pub(crate) fn nodes(&self, loading: bool) -> Vec<Value> {
         let nodes = self.cluster.nodes();
         let node = |(at, node): (usize, &NodeView)| {
-            let mut document = self.node(at, node);
+            let mut document = self.node(node);
             if nodes.this == Some(at) {
                 self.describe_this(&mut document, loading);
             }
             document
         };
         nodes.list.iter().enumerate().map(node).collect()
+    }
+
+    /// Returns the documents of all nodes of the cluster, also of those that are failed over.
+    pub(crate) fn all_nodes(&self, loading: bool) -> Vec<Value> {
+        let mut documents = self.nodes(loading);
+        if let Some(map) = self.map() {
+            let failed = map.nodes.values().filter(|node| node.failed);
+            documents.extend(failed.map(|node| self.node(&NodeView::of(node))));
+        }
+        documents
+    }
+
+    fn map(&self) -> Option<Arc<ClusterMap>> {
+        self.state.parts.node.as_ref()?.map()
     }
 
     /// Returns whether a node can be reached; the only one always can.
@@ -192,14 +230,20 @@ impl DocumentComposer<'_> {
     }
 
     /// Returns the part of a node's document that all nodes know.
-    fn node(&self, at: usize, node: &NodeView) -> Value {
+    fn node(&self, node: &NodeView) -> Value {
         let host = node.host(self.host);
         let management = socket_text(host, node.ports.mgmt);
+        let map = self.map();
+        let member = map.as_deref().and_then(|map| {
+            let found = map.nodes.iter().find(|(_, it)| it.uuid == node.uuid);
+            found.map(|(number, node)| Membership::of(map, *number, node, self.host))
+        });
+        let member = member.unwrap_or_else(|| Membership::alone(host));
         json!({
-            "clusterMembership": "active",
-            "recoveryType": "none",
+            "clusterMembership": member.membership,
+            "recoveryType": member.recovery,
             "status": if self.is_reached(&node.uuid) { "healthy" } else { "unhealthy" },
-            "otpNode": format!("ns_{}@{host}", at + 1),
+            "otpNode": member.otp_name,
             "hostname": management,
             "configuredHostname": management,
             "nodeUUID": node.uuid,
@@ -254,10 +298,10 @@ impl DocumentComposer<'_> {
             hdd["free"] = room.free.into();
             hdd["used"] = (room.total - room.free.min(room.total)).into();
         }
-        json!({
+        let mut pool = json!({
             "name": "default",
             "clusterName": self.cluster.state().cluster_name,
-            "nodes": self.nodes(loading),
+            "nodes": self.all_nodes(loading),
             "buckets": {
                 "uri": "/pools/default/buckets",
                 "terseBucketsBase": "/pools/default/b/",
@@ -269,13 +313,18 @@ impl DocumentComposer<'_> {
             })).collect::<Vec<_>>(),
             "balanced": true,
             "rebalanceStatus": if is_rebalancing { "running" } else { "none" },
+            "serverGroupsUri": format!("/pools/default/serverGroups?rev={}", self.cluster.revision().rev),
             "rebalanceProgressUri": "/pools/default/rebalanceProgress",
             "tasks": { "uri": "/pools/default/tasks" },
             "checkPermissionsURI": "/pools/default/checkPermissions",
             "maxBucketCount": kedge_types::limits::BUCKETS_MAX,
             "memoryQuota": quota >> 20,
             "storageTotals": { "ram": ram, "hdd": hdd },
-        })
+        });
+        if node.is_some() {
+            pool["controllers"] = membership_controllers();
+        }
+        pool
     }
 
     /// `GET /pools/default/terseClusterInfo`: the cluster's config in short form.

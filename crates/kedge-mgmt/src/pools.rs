@@ -37,7 +37,8 @@ pub(crate) async fn pools(call: RequestContext) -> Handled {
     ok(&composer(&call, &cluster).pools(admin, inspects && !admin))
 }
 
-fn composer<'a>(
+/// Returns the composer of documents for a request.
+pub(crate) fn composer<'a>(
     call: &'a RequestContext,
     cluster: &'a kedge_cluster::ClusterSnapshot,
 ) -> DocumentComposer<'a> {
@@ -87,7 +88,7 @@ pub(crate) async fn nodes(call: RequestContext) -> Handled {
     call.caller.require(Privilege::Access, None)?;
     let cluster = call.state.parts.cluster.snapshot();
     let loading = call.buckets().list().iter().any(|bucket| bucket.loading);
-    ok(&json!({ "name": "default", "nodes": composer(&call, &cluster).nodes(loading) }))
+    ok(&json!({ "name": "default", "nodes": composer(&call, &cluster).all_nodes(loading) }))
 }
 
 pub(crate) async fn node_services(call: RequestContext) -> Handled {

@@ -4,7 +4,7 @@
 //!
 //! The map has the record of the last rebalance, and the rest follows from the map, so any node answers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::http::StatusCode;
@@ -15,6 +15,7 @@ use serde_json::{Map, Value, json};
 
 use super::cluster::{document, refusal};
 use super::form::FormFields;
+use super::node_names;
 use super::reply::{EarlyReply, Handled, done, ok};
 use super::request_context::RequestContext;
 
@@ -106,8 +107,9 @@ impl<'a> LastRebalance<'a> {
     /// Returns the progress of each node in the original's form, between 0 and `whole`.
     fn per_node(&self, whole: f64, host: &str) -> Map<String, Value> {
         let progress = self.percent() / 100.0 * whole;
-        let names = otp_names(self.map, host).into_values();
-        names
+        let nodes = self.map.nodes.iter();
+        let nodes = nodes.map(|(number, node)| node_names::otp_name(*number, node, host));
+        nodes
             .map(|name| (name, json!({ "progress": progress })))
             .collect()
     }
@@ -150,17 +152,6 @@ fn idle_task() -> Value {
         "statusIsStale": false,
         "masterRequestTimedOut": false,
     })
-}
-
-/// Returns the names of the members in the original's form, by number.
-fn otp_names(map: &ClusterMap, host: &str) -> BTreeMap<u16, String> {
-    let members = map.members().enumerate();
-    let name = |(at, number): (usize, u16)| {
-        let node = &map.nodes[&number];
-        let host = if node.is_loopback() { host } else { &node.host };
-        (number, format!("ns_{}@{host}", at + 1))
-    };
-    members.map(name).collect()
 }
 
 /// Returns the task of the rebalance, for the list of tasks; `None` on a standalone node.
@@ -214,7 +205,8 @@ pub(crate) async fn stop(call: RequestContext) -> Handled {
     ok(&document(&applied.map_err(|error| refusal(&error))?))
 }
 
-/// `POST /controller/rebalance` with `knownNodes` and `ejectedNodes`. Nodes that are failed over are removed, too.
+/// `POST /controller/rebalance` with `knownNodes`, which are all, and `ejectedNodes`. Nodes that are failed over are removed, too, unless
+/// `setRecoveryType` has chosen their recovery.
 pub(crate) async fn controller_start(call: RequestContext, form: FormFields) -> Handled {
     let node = call.node_for(Privilege::Settings)?;
     let map = node.map().ok_or_else(|| refusal(&ChangeError::NotBegun))?;
@@ -232,28 +224,36 @@ pub(crate) async fn controller_start(call: RequestContext, form: FormFields) -> 
             &json!({ field: 1 }),
         ))
     };
-    let (mut known, ejected) = (list("knownNodes"), list("ejectedNodes"));
+    let (known, ejected) = (list("knownNodes"), list("ejectedNodes"));
     if known.is_empty() {
         return refused("empty_known_nodes");
     }
-    let names = otp_names(&map, &call.host);
-    let mut all: Vec<String> = names.values().cloned().collect();
-    known.sort_unstable();
-    all.sort_unstable();
-    if known != all || !ejected.iter().all(|name| all.contains(name)) {
+    let numbers = |names: &[String]| {
+        let names = names.iter();
+        let numbers = names.map(|name| node_names::node_of_otp_name(&map, name));
+        numbers.collect::<Option<BTreeSet<u16>>>()
+    };
+    let all: BTreeSet<u16> = map.nodes.keys().copied().collect();
+    let (Some(known), Some(ejected)) = (numbers(&known), numbers(&ejected)) else {
+        return refused("mismatch");
+    };
+    if known != all {
         return refused("mismatch");
     }
-    if ejected.len() == all.len() {
+    // A node that is failed over leaves unless its recovery was chosen.
+    let leaves = |number: &u16| {
+        let is_lost = !map.is_member(*number) && map.recovery_type(*number).is_none();
+        ejected.contains(number) || is_lost
+    };
+    let remove: BTreeSet<u16> = all.iter().copied().filter(leaves).collect();
+    if remove == all {
         return refused("noKVNodesLeft");
     }
     if map.running_rebalance().is_some() {
         return done();
     }
-    let leaves = |(number, _): &(&u16, &kedge_cluster::MapNode)| {
-        names.get(*number).is_none_or(|name| ejected.contains(name))
-    };
-    let remove = map.nodes.iter().filter(leaves);
-    let remove: Vec<String> = remove.map(|(_, node)| node.name.clone()).collect();
+    let remove = remove.into_iter().map(|number| map.name(number).to_owned());
+    let remove: Vec<String> = remove.collect();
     let starting = node.clone();
     let applied = call
         .blocking(move |_| starting.start_rebalance(&remove))

@@ -16,8 +16,8 @@ use super::reply::{EarlyReply, Handled};
 use super::request_context::{PeerConnection, RequestContext};
 use super::state::HttpState;
 use super::{
-    auth, auto_failover, buckets, cluster, collections, compaction, groups, hosts, kedge, metrics,
-    nodes, permissions, pools, ready, rebalance, threads, users,
+    auth, auto_failover, buckets, cluster, collections, compaction, groups, hosts, kedge,
+    membership, metrics, nodes, permissions, pools, ready, rebalance, threads, users,
 };
 
 /// The service that handles requests. A clone is cheap.
@@ -236,10 +236,38 @@ fn cluster_routes() -> Routes {
         )
         .route("/kedge/cluster/rebalance/stop", post(rebalance::stop))
         .route("/kedge/cluster/drain", post(rebalance::drain))
+        .merge(membership_routes())
         .route("/controller/rebalance", post(rebalance::controller_start))
         .route(
             "/controller/stopRebalance",
             post(rebalance::controller_stop),
+        )
+}
+
+fn membership_routes() -> Routes {
+    Router::new()
+        .route("/controller/addNode", post(membership::add))
+        .route("/controller/addNodeV2", post(membership::add))
+        .route("/controller/ejectNode", post(membership::eject))
+        .route("/controller/failOver", post(membership::fail_over))
+        .route("/controller/startFailover", post(membership::fail_over))
+        .route(
+            "/controller/startGracefulFailover",
+            post(membership::start_graceful_failover),
+        )
+        .route(
+            "/controller/setRecoveryType",
+            post(membership::set_recovery_type),
+        )
+        .route("/controller/reAddNode", post(membership::re_add))
+        .route("/controller/reFailOver", post(membership::re_fail_over))
+        .route(
+            "/pools/default/serverGroups",
+            get(membership::server_groups),
+        )
+        .route(
+            "/pools/default/serverGroups/{group}/addNode",
+            post(membership::add_to_group),
         )
 }
 

@@ -8,7 +8,8 @@ use std::time::Duration;
 use kedge_bucket::{BucketChange, BucketConfig};
 use kedge_cluster::{
     AutoFailoverEdit, AutoFailoverSettings, ClusterError, ClusterMap, Decision, FailoverLosses,
-    FieldError, ManifestEdit, ManifestError, NodePositions, Refusal, Revision,
+    FieldError, ManifestEdit, ManifestError, NodePositions, NodeRecord, RecoveryType, Refusal,
+    Revision,
 };
 use kedge_types::{ManifestUid, Seqno, VbId};
 use serde::{Deserialize, Serialize};
@@ -97,6 +98,15 @@ impl AppliedChange {
             took: Duration::ZERO,
         }
     }
+}
+
+/// The consequences of a failover that its user accepts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FailoverConsent {
+    /// True if a node that responds may be failed over.
+    pub alive: bool,
+    /// True if acknowledged writes may be lost.
+    pub losses: bool,
 }
 
 /// The state of a node as it reports it to others.
@@ -276,12 +286,27 @@ pub trait ClusterControl: Send + Sync {
     ///
     /// # Errors
     /// [`ChangeError`].
-    fn fail_over(&self, name: &str, force: bool) -> Result<AppliedChange, ChangeError>;
-    /// Recovers a failed-over node: it catches up and becomes a replica.
+    fn fail_over(&self, name: &str, accepts: FailoverConsent)
+    -> Result<AppliedChange, ChangeError>;
+    /// Recovers a failed-over node: it catches up and becomes a replica. With full recovery it discards its data first.
     ///
     /// # Errors
     /// [`ChangeError`].
-    fn recover(&self, name: &str) -> Result<AppliedChange, ChangeError>;
+    fn recover(&self, name: &str, recovery: RecoveryType) -> Result<AppliedChange, ChangeError>;
+    /// Chooses the recovery of a failed-over node by the next rebalance; with `None`, the rebalance removes the node.
+    ///
+    /// # Errors
+    /// [`ChangeError`].
+    fn set_recovery_type(
+        &self,
+        name: &str,
+        recovery: Option<RecoveryType>,
+    ) -> Result<AppliedChange, ChangeError>;
+    /// Returns the records of the nodes that wait to be added, by name.
+    ///
+    /// # Errors
+    /// `NotBegun`, `Store`.
+    fn waiting_nodes(&self) -> Result<BTreeMap<String, NodeRecord>, ChangeError>;
     /// Makes a node a member that waits under this name.
     ///
     /// # Errors

@@ -225,8 +225,11 @@ impl ClusterMap {
     fn begin_copies(&mut self, work: Work, limits: MoveLimits) {
         let next = self;
         let mut slots = MoveSlots::of(next, limits);
+        let discards = next.discarding().next().is_some();
         let is_ready = |bucket: &MapBucket| {
-            bucket.joining.is_empty() && (work == Work::Rebalance || bucket.is_to_change())
+            !discards
+                && bucket.joining.is_empty()
+                && (work == Work::Rebalance || bucket.is_to_change())
         };
         let targets = |bucket: &MapBucket| {
             let bucket = Some(bucket).filter(|bucket| is_ready(bucket))?;
@@ -282,7 +285,14 @@ pub fn begin_rebalance(
     if servers.is_empty() {
         return refused("no node would be left".to_owned());
     }
-    let mut stay = map
+    let mut next = map.next();
+    for (node, recovery) in map.to_recover() {
+        if !remove.contains(&node) {
+            next.recover_node(node, recovery)?;
+        }
+    }
+    next.let_join();
+    let mut stay = next
         .nodes
         .iter()
         .filter(|(number, _)| !remove.contains(number));
@@ -292,10 +302,9 @@ pub fn begin_rebalance(
             node.name
         ));
     }
-    if let Some(why) = map.lost_vbuckets() {
+    if let Some(why) = next.lost_vbuckets() {
         return refused(why);
     }
-    let mut next = map.next();
     for bucket in &mut next.buckets {
         bucket.servers.clone_from(&servers);
     }

@@ -12,6 +12,7 @@ mod members;
 mod moves;
 mod placement;
 mod rebalance;
+mod recovery;
 mod replicas;
 mod view;
 

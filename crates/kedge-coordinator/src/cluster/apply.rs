@@ -6,7 +6,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use kedge_bucket::{Bucket, BucketChange, BucketConfig, NodeName, Topology, VbRole};
-use kedge_cluster::{Chain, ClusterMap, CopyPosition, MapBucket, NodePositions, Revision};
+use kedge_cluster::{
+    Chain, ClusterMap, CopyPosition, MapBucket, NodePositions, Revision, VbucketRole,
+};
 use kedge_node::coordination::PeerAddress;
 use kedge_node::registry::RegistryError;
 use kedge_types::VbId;
@@ -282,6 +284,23 @@ fn set_states(map: &ClusterMap, bucket: &Bucket, assign: Vec<Assignment>) -> boo
     }
 }
 
+/// Returns the copies that a map has taken away from this node. Those of a failed-over node stay, for its return.
+fn gone_copies(is_member: bool, assign: &[Assignment], own: &[Option<CopyPosition>]) -> Vec<VbId> {
+    let gone = assign.iter().filter(|it| {
+        let has_some = own[usize::from(it.vb)].as_ref();
+        is_member && it.is_gone && has_some.is_some_and(|has| has.high_seqno > 0)
+    });
+    gone.map(|it| VbId(it.vb)).collect()
+}
+
+/// Returns all copies with data that no chain gives to this node.
+fn stray_copies(bucket: &MapBucket, me: u16, own: &[Option<CopyPosition>]) -> Vec<VbId> {
+    let has_data = |has: &Option<CopyPosition>| has.as_ref().is_some_and(|has| has.high_seqno > 0);
+    let all = (0_u16..).zip(own).filter(|(_, has)| has_data(has));
+    let stray = all.filter(|(vb, _)| bucket.role(*vb, me) == VbucketRole::None);
+    stray.map(|(vb, _)| VbId(vb)).collect()
+}
+
 /// Starts the deletion of copies that this node must not have any more.
 fn delete_copies(bucket: &Bucket, gone: &[VbId]) {
     for &vb in gone {
@@ -328,13 +347,10 @@ fn assign(
         .collect();
     let step = reconciler.step(bucket, me, &told, &own);
     ask.extend(step.ask);
-    // The copies of a failed-over node stay, for its return.
-    let is_member = map.is_member(me);
-    let gone = step.assign.iter().filter(|it| {
-        let has_some = own[usize::from(it.vb)].as_ref();
-        is_member && it.is_gone && has_some.is_some_and(|has| has.high_seqno > 0)
-    });
-    let gone: Vec<VbId> = gone.map(|it| VbId(it.vb)).collect();
+    let gone = match map.discards(me) {
+        true => stray_copies(bucket, me, &own),
+        false => gone_copies(map.is_member(me), &step.assign, &own),
+    };
     if !step.assign.is_empty() && !set_states(map, opened, step.assign) {
         return Assigned::Failed;
     }

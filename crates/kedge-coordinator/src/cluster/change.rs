@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 
 use kedge_bucket::{BucketChange, BucketConfig};
 use kedge_cluster::{
-    ClusterError, ClusterMap, FailoverLosses, ManifestEdit, NodePositions, plan_add_node,
-    plan_failover, plan_recovery, plan_remove_node,
+    ClusterError, ClusterMap, FailoverLosses, ManifestEdit, NodePositions, RecoveryType,
+    plan_add_node, plan_failover, plan_full_recovery, plan_recovery, plan_remove_node,
 };
 use kedge_coordination::Transaction;
-use kedge_node::coordination::{AppliedChange, ChangeError};
+use kedge_node::coordination::{AppliedChange, ChangeError, FailoverConsent};
 use kedge_types::ManifestUid;
 
 use super::auto_failover::FailoverControl;
@@ -57,7 +57,11 @@ impl ClusterNode {
     ///
     /// # Errors
     /// [`ChangeError`].
-    pub(super) fn fail_over(&self, name: &str, force: bool) -> Result<AppliedChange, ChangeError> {
+    pub(super) fn fail_over(
+        &self,
+        name: &str,
+        accepts: FailoverConsent,
+    ) -> Result<AppliedChange, ChangeError> {
         let began = Instant::now();
         let _one_at_a_time = self.changing.lock();
         let (mut promoted, mut losses) = (0, FailoverLosses::default());
@@ -70,18 +74,20 @@ impl ClusterNode {
                     self.name()
                 )));
             }
-            if !force && map.is_member(failed) && self.is_alive(map, failed) {
+            if !accepts.alive && map.is_member(failed) && self.is_alive(map, failed) {
                 return Err(ChangeError::Alive(name.to_owned()));
             }
             // No lease is taken in vain.
-            let told = match force {
+            let told = match accepts.losses {
                 true => BTreeMap::new(),
                 false => self.ask_positions(map, &[failed]),
             };
-            plan_failover(map, failed, &told, force)?;
-            let ended = self.failovers.await_end_of_lease((map, me), name, force)?;
+            plan_failover(map, failed, &told, accepts.losses)?;
+            let ended = self
+                .failovers
+                .await_end_of_lease((map, me), name, accepts.alive)?;
             let told = self.gather(map, &[failed]);
-            let plan = plan_failover(map, failed, &told, force)?;
+            let plan = plan_failover(map, failed, &told, accepts.losses)?;
             tracing::warn!(
                 node = name,
                 promoted = plan.promoted,
@@ -110,20 +116,27 @@ impl ClusterNode {
         })
     }
 
-    /// Recovers a failed-over node: it catches up and becomes a replica.
+    /// Recovers a failed-over node: it catches up and becomes a replica. With full recovery it discards its data first.
     ///
     /// # Errors
     /// [`ChangeError`].
-    pub(super) fn recover(&self, name: &str) -> Result<AppliedChange, ChangeError> {
+    pub(super) fn recover(
+        &self,
+        name: &str,
+        recovery: RecoveryType,
+    ) -> Result<AppliedChange, ChangeError> {
         self.change_map(|map| {
             let node = map.node(name)?;
-            let next = plan_recovery(map, node)?;
+            let next = match recovery {
+                RecoveryType::Delta => plan_recovery(map, node)?,
+                RecoveryType::Full => plan_full_recovery(map, node)?,
+            };
             // It may have become reachable since the last probe.
             let other = self.peers.get(node);
             if other.is_some_and(|peer| peer.about(ASK_TIMEOUT).is_err()) {
                 return Err(ChangeError::Down(name.to_owned()));
             }
-            tracing::info!(node = name, "recovering a node");
+            tracing::info!(node = name, ?recovery, "recovering a node");
             Ok(Some(next))
         })
     }

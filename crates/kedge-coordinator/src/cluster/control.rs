@@ -1,16 +1,18 @@
 //! The cluster as management sees it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use kedge_bucket::{BucketChange, BucketConfig};
 use kedge_cluster::{
     AutoFailoverEdit, AutoFailoverSettings, ClusterError, ClusterMap, ManifestEdit, NodePositions,
-    Revision,
+    NodeRecord, RecoveryType, Revision,
 };
 use kedge_coordination::lease::PromiseRequest;
 use kedge_node::coordination::{
-    AppliedChange, AutoFailoverStatus, ChangeError, ClusterControl, NodeReport, StoreStatus,
+    AppliedChange, AutoFailoverStatus, ChangeError, ClusterControl, FailoverConsent, NodeReport,
+    StoreStatus,
 };
 use kedge_types::ManifestUid;
 use serde_json::Value;
@@ -84,12 +86,28 @@ impl ClusterControl for ClusterNode {
         Self::lift_fence(self);
     }
 
-    fn fail_over(&self, name: &str, force: bool) -> Result<AppliedChange, ChangeError> {
-        Self::fail_over(self, name, force)
+    fn fail_over(
+        &self,
+        name: &str,
+        accepts: FailoverConsent,
+    ) -> Result<AppliedChange, ChangeError> {
+        Self::fail_over(self, name, accepts)
     }
 
-    fn recover(&self, name: &str) -> Result<AppliedChange, ChangeError> {
-        Self::recover(self, name)
+    fn recover(&self, name: &str, recovery: RecoveryType) -> Result<AppliedChange, ChangeError> {
+        Self::recover(self, name, recovery)
+    }
+
+    fn set_recovery_type(
+        &self,
+        name: &str,
+        recovery: Option<RecoveryType>,
+    ) -> Result<AppliedChange, ChangeError> {
+        super::membership::set_recovery_type(self, name, recovery)
+    }
+
+    fn waiting_nodes(&self) -> Result<BTreeMap<String, NodeRecord>, ChangeError> {
+        super::membership::waiting(self)
     }
 
     fn add_node(&self, name: &str) -> Result<AppliedChange, ChangeError> {

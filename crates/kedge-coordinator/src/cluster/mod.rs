@@ -26,6 +26,7 @@ mod fence;
 mod followed;
 mod lease;
 mod leases;
+mod membership;
 mod moves;
 mod orchestrator;
 mod peer;

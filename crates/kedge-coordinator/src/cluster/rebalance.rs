@@ -70,7 +70,8 @@ fn begin(
 ) -> Result<AppliedChange, ChangeError> {
     node.change_map(|map| {
         let next = plan(map)?;
-        node.peers.require_all(map)?;
+        // Nodes that it recovers, too.
+        node.peers.require_all(&next)?;
         Ok(Some(next))
     })
 }

@@ -7,7 +7,9 @@ use std::collections::BTreeMap;
 use std::sync::Weak;
 use std::time::{Duration, Instant};
 
-use kedge_cluster::{CatchUp, ClusterMap, MapBucket, MoveLimits, NodePositions, plan_steps};
+use kedge_cluster::{
+    CatchUp, ClusterMap, MapBucket, MoveLimits, NodePositions, plan_discarded, plan_steps,
+};
 use kedge_node::coordination::ChangeError;
 use kedge_types::limits::REMOVAL_LINGER_SECS;
 
@@ -90,11 +92,17 @@ impl ClusterNode {
         } else {
             progress.catch_up = None;
         }
+        let discards = map.discarding().next().is_some();
+        if discards {
+            let told = self.positions_by(&map);
+            self.advance(|map| plan_discarded(map, &told))?;
+        }
         let has_begun = self.advance(|map| {
             let next = plan_steps(map, MoveLimits::default())?;
             progress.may_remove(map, &next).then_some(next)
         })?;
-        Ok(has_begun || progress.catch_up.is_some() || progress.complete_since.is_some())
+        let waits = discards || progress.catch_up.is_some() || progress.complete_since.is_some();
+        Ok(has_begun || waits)
     }
 
     /// Makes a change, if there is one. A change of the number of replicas needs all nodes. False if there is none.

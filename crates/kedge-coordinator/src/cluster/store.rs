@@ -14,6 +14,7 @@
 //!   is followed anywhere is, or was, in the store.
 //! * A handle that has noticed that the store went backwards is not used again.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,6 +34,8 @@ pub(super) const ORCHESTRATOR_KEY: &str = "orchestrator";
 pub(super) const AUTO_FAILOVER_KEY: &str = "settings/auto_failover";
 /// The beginning of the keys of leases.
 pub(super) const ALIVE_KEYS: &str = "alive/";
+/// The beginning of the keys of nodes' records.
+const RECORD_KEYS: &str = "nodes/";
 /// The key of the secret.
 const SECRET_KEY: &str = "secret";
 /// The timeout of a call.
@@ -40,7 +43,7 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Returns the key of a node's record.
 fn record_key(node: &str) -> String {
-    format!("nodes/{node}")
+    format!("{RECORD_KEYS}{node}")
 }
 
 /// Returns the key of a node's lease.
@@ -316,6 +319,18 @@ impl Store {
             }
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Reads the records of all nodes, by name.
+    pub(super) fn read_records(&self) -> Result<BTreeMap<String, NodeRecord>, StoreError> {
+        let snapshot = self.read_all()?;
+        let mut records = BTreeMap::new();
+        for entry in snapshot.entries {
+            if let Some(name) = entry.key.strip_prefix(RECORD_KEYS) {
+                records.insert(name.to_owned(), NodeRecord::from_json(&entry.value)?);
+            }
+        }
+        Ok(records)
     }
 
     /// Puts the record of a node.

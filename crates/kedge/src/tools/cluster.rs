@@ -59,6 +59,9 @@ enum ClusterCommand {
     Recover {
         /// Name of the node
         node: String,
+        /// Let the node discard its data first
+        #[arg(long)]
+        full: bool,
     },
     /// Make a node a member that was started with this cluster's coordination store
     ///
@@ -185,8 +188,9 @@ pub(crate) fn run(args: &ClusterArgs) -> Result<(), ToolError> {
                 format!("node \"{node}\" is failed over: {promoted} vBuckets have another active");
             outcome(&what, &said)
         }
-        ClusterCommand::Recover { node } => {
-            let said = post("recover", &[("node", node)])?;
+        ClusterCommand::Recover { node, full } => {
+            let full = if *full { "true" } else { "false" };
+            let said = post("recover", &[("node", node), ("full", full)])?;
             let what =
                 format!("node \"{node}\" is back as a replica, and counts when it has caught up");
             outcome(&what, &said)

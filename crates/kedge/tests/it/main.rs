@@ -23,6 +23,7 @@ mod hostile;
 mod import;
 mod lifecycle;
 mod load_faults;
+mod membership;
 mod metrics;
 mod missing;
 mod permissions;

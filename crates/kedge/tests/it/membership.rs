@@ -1,0 +1,231 @@
+//! Members of a cluster change by the requests of the original's tools: what `couchbase-cli` sends for `server-add`,
+//! `rebalance`, `failover`, `recovery` and `rebalance --server-remove`.
+
+use std::thread;
+use std::time::Instant;
+
+use serde_json::{Value, json};
+
+use crate::cluster::{Cluster, is_whole, put, value_of};
+use crate::cluster_store::another;
+use crate::process::{PASSWORD, PATIENCE, Server, USER};
+
+/// A tool that talks to one node.
+struct Tool<'a> {
+    cluster: &'a Cluster,
+    node: usize,
+}
+
+impl Tool<'_> {
+    fn get(&self, path: &str) -> Value {
+        let http = self.cluster.http(self.node);
+        http.json(path).expect("a document")
+    }
+
+    /// Sends a form: the code and the body.
+    fn post(&self, path: &str, form: &[(&str, &str)]) -> (u16, Value) {
+        let http = self.cluster.http(self.node);
+        let reply = http.send("POST", path, form).expect("an answer");
+        let text = String::from_utf8_lossy(&reply.body).into_owned();
+        let body = serde_json::from_str(&text).unwrap_or(Value::String(text));
+        (reply.code, body)
+    }
+
+    fn nodes(&self) -> Vec<Value> {
+        let pool = self.get("/pools/default");
+        pool["nodes"].as_array().expect("nodes").clone()
+    }
+
+    /// Returns a field of the node with that management port.
+    fn node(&self, hostname: &str, field: &str) -> String {
+        let nodes = self.nodes();
+        let node = nodes.iter().find(|node| node["hostname"] == hostname);
+        let node = node.unwrap_or_else(|| panic!("{hostname} is in {nodes:?}"));
+        node[field].as_str().expect("text").to_owned()
+    }
+
+    fn memberships(&self) -> Vec<String> {
+        let nodes = self.nodes();
+        let of = |node: &Value| node["clusterMembership"].as_str().unwrap_or("").to_owned();
+        nodes.iter().map(of).collect()
+    }
+
+    /// Rebalances all nodes, as they are listed, and waits until the task has ended.
+    fn rebalance(&self, ejected: &str) {
+        let nodes = self.nodes();
+        let names = nodes
+            .iter()
+            .map(|node| node["otpNode"].as_str().expect("a name"));
+        let known = names.collect::<Vec<_>>().join(",");
+        let form = [("knownNodes", &*known), ("ejectedNodes", ejected)];
+        let (code, body) = self.post("/controller/rebalance", &form);
+        assert_eq!(code, 200, "{body}");
+        self.wait_task();
+    }
+
+    fn wait_task(&self) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let tasks = self.get("/pools/default/tasks");
+            let tasks = tasks.as_array().expect("tasks");
+            let task = tasks.iter().find(|task| task["type"] == "rebalance");
+            let task = task.expect("there is always one");
+            if task["status"] == "notRunning" {
+                assert_eq!(task["errorMessage"], Value::Null, "{task}");
+                return;
+            }
+            assert!(Instant::now() < deadline, "{task}");
+            thread::yield_now();
+        }
+    }
+}
+
+/// Adds the node that waits, once it does, at the address that the refusal of another address names.
+fn add(tool: &Tool<'_>) -> (String, String) {
+    let deadline = Instant::now() + PATIENCE;
+    let hostname = loop {
+        let (code, body) = tool.post("/controller/addNode", &[("hostname", "127.0.0.1:1")]);
+        assert_eq!(code, 400, "{body}");
+        let why = body[0].as_str().expect("a list of texts").to_owned();
+        assert!(why.starts_with("Prepare join failed."), "{why}");
+        if let Some((_, place)) = why.split_once("n_2 at ") {
+            break place.split('.').take(4).collect::<Vec<_>>().join(".");
+        }
+        assert!(Instant::now() < deadline, "{why}");
+    };
+    let form = [
+        ("hostname", &*format!("http://{hostname}")),
+        ("user", USER),
+        ("password", PASSWORD),
+        ("services", "kv"),
+    ];
+    let (code, body) = tool.post("/controller/addNode", &form);
+    assert_eq!(code, 200, "{body}");
+    let (code, again) = tool.post("/controller/addNode", &form);
+    assert_eq!(code, 400);
+    assert!(
+        again.to_string().contains("already part of cluster"),
+        "{again}"
+    );
+    (
+        hostname,
+        body["otpNode"].as_str().expect("a name").to_owned(),
+    )
+}
+
+#[test]
+fn vendors_tools_add_fail_over_recover_and_remove_a_node() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let cluster = Cluster::start(dir.path(), &["--nodes=2", "--replicas=1"]);
+    let tool = Tool {
+        cluster: &cluster,
+        node: 0,
+    };
+    let mut connections = vec![cluster.connect(0), cluster.connect(1)];
+    for number in 0..50 {
+        put(&mut connections, &format!("key-{number}"), "1");
+    }
+    let command = another(dir.path(), "n_2", &dir.path().join("n_2"));
+    let starting = thread::spawn(move || Server::spawn(command));
+    // server-add
+    let (hostname, otp) = add(&tool);
+    let server = starting.join().expect("no panic").expect("it is ready");
+    assert_eq!(otp, "ns_3@127.0.0.1");
+    assert_eq!(tool.node(&hostname, "otpNode"), otp);
+    assert_eq!(tool.memberships(), ["active", "active", "inactiveAdded"]);
+    // rebalance
+    let form = [
+        ("knownNodes", "ns_1@127.0.0.1,ns_2@127.0.0.1"),
+        ("ejectedNodes", ""),
+    ];
+    let refused = tool.post("/controller/rebalance", &form);
+    assert_eq!(refused, (400, json!({ "mismatch": 1 })));
+    tool.rebalance("");
+    assert_eq!(tool.memberships(), ["active"; 3]);
+    // failover, gracefully
+    let named = [("otpNode", &*otp)];
+    let (code, body) = tool.post("/controller/startGracefulFailover", &named);
+    assert_eq!(code, 200, "{body}");
+    tool.wait_task();
+    assert_eq!(tool.node(&hostname, "clusterMembership"), "inactiveFailed");
+    let (code, body) = tool.post("/controller/startGracefulFailover", &named);
+    assert_eq!(code, 400, "{body}");
+    // recovery
+    let wrong = [("otpNode", &*otp), ("recoveryType", "none")];
+    let (code, body) = tool.post("/controller/setRecoveryType", &wrong);
+    assert!(code == 400 && body["recoveryType"].is_string(), "{body}");
+    for recovery in ["delta", "full"] {
+        let form = [("otpNode", &*otp), ("recoveryType", recovery)];
+        let set = tool.post("/controller/setRecoveryType", &form);
+        assert_eq!(set, (200, json!([])));
+        assert_eq!(tool.node(&hostname, "recoveryType"), recovery);
+    }
+    tool.rebalance("");
+    assert_eq!(tool.memberships(), ["active"; 3]);
+    assert_eq!(tool.node(&hostname, "recoveryType"), "none");
+    cluster.wait_status(1, "all copies count", is_whole);
+    // failover --hard, of a node that runs
+    let (code, body) = tool.post("/controller/failOver", &named);
+    assert_eq!(code, 200, "{body}");
+    assert_eq!(tool.node(&hostname, "clusterMembership"), "inactiveFailed");
+    // server-readd, which is taken back
+    let (code, _) = tool.post("/controller/reAddNode", &named);
+    assert_eq!(code, 200);
+    let (code, _) = tool.post("/controller/reFailOver", &named);
+    assert_eq!(code, 200);
+    // rebalance, which removes it
+    tool.rebalance("");
+    assert_eq!(tool.memberships(), ["active"; 2]);
+    cluster.wait_status(1, "all copies count", is_whole);
+    for number in 0..50 {
+        let value = value_of(&mut connections, &format!("key-{number}"));
+        assert_eq!(value.as_deref(), Some("1"), "key-{number}");
+    }
+    drop(server);
+}
+
+#[test]
+fn vendors_tools_eject_nodes_and_list_server_groups() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let cluster = Cluster::start(dir.path(), &["--nodes=2", "--replicas=1"]);
+    let tool = Tool {
+        cluster: &cluster,
+        node: 1,
+    };
+    let groups = tool.get("/pools/default/serverGroups");
+    let group = &groups["groups"][0];
+    assert_eq!(group["name"], "Group 1");
+    assert_eq!(group["nodes"].as_array().map(Vec::len), Some(2));
+    let uri = groups["uri"].as_str().expect("text");
+    assert!(uri.starts_with("/pools/default/serverGroups?rev="), "{uri}");
+    let form = [("hostname", "127.0.0.1:1")];
+    let place = group["addNodeURI"].as_str().expect("text");
+    let (code, body) = tool.post(place, &form);
+    assert!(code == 400 && body[0].is_string(), "{place}: {code} {body}");
+    let (code, body) = tool.post("/controller/ejectNode", &[("otpNode", "ns_1@127.0.0.1")]);
+    assert_eq!((code, body), (400, json!("Cannot remove active server.")));
+    for path in [
+        "ejectNode",
+        "failOver",
+        "startGracefulFailover",
+        "reAddNode",
+    ] {
+        let path = format!("/controller/{path}");
+        assert_eq!(tool.post(&path, &[]).0, 400, "{path}");
+        let (code, body) = tool.post(&path, &[("otpNode", "ns_9@127.0.0.1")]);
+        assert_eq!(
+            (code, body),
+            (400, json!("Unknown server given: ns_9@127.0.0.1")),
+            "{path}"
+        );
+    }
+    let named = [("otpNode", "ns_1@127.0.0.1")];
+    let (code, body) = tool.post("/controller/failOver", &named);
+    assert_eq!(code, 200, "{body}");
+    let last = [("otpNode", "ns_2@127.0.0.1")];
+    let (code, body) = tool.post("/controller/failOver", &last);
+    assert_eq!(code, 400, "{body}");
+    let (code, body) = tool.post("/controller/ejectNode", &named);
+    assert_eq!(code, 200, "{body}");
+    assert_eq!(tool.memberships(), ["active"]);
+}
