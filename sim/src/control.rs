@@ -496,6 +496,7 @@ impl Control {
                 lease,
                 health: NodeHealth::default(),
                 applied: applied(*node),
+                leads: true,
             });
         }
         let mut settings = AutoFailoverSettings::default();

@@ -61,7 +61,7 @@ def test_nodes_become_members_with_copies(machines):
 def test_lost_machine_is_replaced(machines):
     """Machine 3 is gone with its disks, and another one takes its place."""
     machines.lose(3)
-    wait_until(lambda: kedge(machines, "kedge cluster failover").returncode == 0)
+    wait_until(lambda: is_failed_over("db3"))
     etcd = machines.here(block("sh", "etcdctl user add")).split("etcdctl")[0]
     login, *changes = machines.here(block("sh", "etcdctl member remove")).strip().splitlines()
     for change in changes:
@@ -74,6 +74,12 @@ def test_lost_machine_is_replaced(machines):
     wait_until(lambda: kedge(machines, "kedge cluster recover").returncode == 0)
     machines.becomes("node3", f"{NETWORK}.3", "ready")
     wait_for(lambda bucket: bucket["missingCopies"] == 0)
+
+
+def is_failed_over(name):
+    done = run(KEDGE, "cluster", "status", "--json", env=LOGIN)
+    nodes = json.loads(done.stdout)["nodes"] if done.stdout else []
+    return any(node["name"] == name and node["failedOver"] for node in nodes)
 
 
 def kedge(machines, words):

@@ -12,7 +12,7 @@ use std::net::IpAddr;
 use kedge_types::limits::{CLUSTER_NODES_MAX, NODE_NAME_BYTES_MAX, SERVER_GROUP_BYTES_MAX};
 use serde::{Deserialize, Serialize};
 
-use crate::{ClusterError, ClusterMap, MapBucket, VbucketRole};
+use crate::{Chain, ClusterError, ClusterMap, MapBucket, VbucketRole};
 
 /// A node of the map.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -149,6 +149,16 @@ impl ClusterMap {
     pub fn is_member_since(&self, node: u16, rev: i64) -> bool {
         let joined = self.joined.get(&node).copied();
         self.is_member(node) && joined.is_none_or(|joined| joined <= rev)
+    }
+
+    /// Returns the nodes that have active vBuckets, or take some over.
+    #[must_use]
+    pub fn leaders(&self) -> BTreeSet<u16> {
+        let of_bucket = |bucket: &'_ MapBucket| -> BTreeSet<u16> {
+            let actives = bucket.chains.iter().filter_map(Chain::active);
+            actives.chain(bucket.moves.values().copied()).collect()
+        };
+        self.buckets.iter().flat_map(of_bucket).collect()
     }
 
     /// Returns whether a node is a member from this map on.

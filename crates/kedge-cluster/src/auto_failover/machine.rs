@@ -140,8 +140,16 @@ impl AutoFailover {
         &self,
         now: Duration,
         observed: &ClusterObservation,
-        mut down: Vec<DownNode>,
+        down: Vec<DownNode>,
     ) -> Decision {
+        let leads = |it: &DownNode| {
+            let mut members = observed.members.iter();
+            members.any(|member| member.node == it.node && member.leads)
+        };
+        let (mut down, others): (Vec<DownNode>, Vec<DownNode>) = down.into_iter().partition(leads);
+        if down.is_empty() {
+            return refused(&others, Refusal::NoActives);
+        }
         let groups = groups(observed, &down);
         if groups.len() > 1 {
             return refused(&down, Refusal::SeveralGroups(groups));

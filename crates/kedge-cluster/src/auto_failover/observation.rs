@@ -57,6 +57,8 @@ pub struct MemberObservation {
     pub health: NodeHealth,
     /// True if it has applied the current map.
     pub applied: bool,
+    /// True if it has active vBuckets, or takes some over.
+    pub leads: bool,
 }
 
 /// An operation of the cluster that changes the map in several steps.

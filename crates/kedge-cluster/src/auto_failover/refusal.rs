@@ -31,6 +31,8 @@ pub enum Refusal {
     DurabilityMajority,
     /// These nodes do not reach the store, and serve by the promises of the others.
     Promised(Vec<String>),
+    /// The nodes that are down have no active vBuckets: a failover would only take their places in the chains.
+    NoActives,
     /// The failover was begun and did not succeed; it is tried again.
     Failed(String),
 }
@@ -51,13 +53,14 @@ impl Refusal {
             Refusal::WouldLose(_) => "would_lose",
             Refusal::DurabilityMajority => "durability_majority",
             Refusal::Promised(_) => "promised",
+            Refusal::NoActives => "no_actives",
             Refusal::Failed(_) => "failed",
         }
     }
 
     /// Returns the names of all reasons.
     #[must_use]
-    pub const fn names() -> [&'static str; 12] {
+    pub const fn names() -> [&'static str; 13] {
         [
             "disabled",
             "not_orchestrator",
@@ -70,6 +73,7 @@ impl Refusal {
             "would_lose",
             "durability_majority",
             "promised",
+            "no_actives",
             "failed",
         ]
     }
@@ -110,6 +114,9 @@ impl fmt::Display for Refusal {
                 f,
                 "the other nodes have promised {} not to fail it over while it does not reach the coordination store",
                 nodes.join(", ")
+            ),
+            Refusal::NoActives => f.write_str(
+                "the nodes have no active vBuckets, as after a drain; fail them over by hand if they do not come back",
             ),
             Refusal::Failed(why) => write!(f, "the failover did not succeed: {why}"),
         }

@@ -43,6 +43,7 @@ impl Cluster {
             },
             health: NodeHealth::default(),
             applied: true,
+            leads: true,
         };
         Self {
             now,
@@ -213,6 +214,16 @@ fn nodes_of_two_groups_are_never_failed_over_at_once() {
     // One of them comes back, and the other one is alone then.
     cluster.renew(1);
     assert_eq!(failed_over(&cluster.pass(250, &[2])), [2]);
+}
+
+/// As after a drain: the node comes back with its replicas.
+#[test]
+fn node_without_active_vbuckets_is_not_failed_over() {
+    let mut cluster = Cluster::of(&["a", "b", "c"]);
+    cluster.observed.members[1].leads = false;
+    cluster.pass(1_000, &[]);
+    assert_eq!(refusal(cluster.pass(60_000, &[1])), Refusal::NoActives);
+    assert_eq!(failed_over(&cluster.pass(6_000, &[1, 2])), [2]);
 }
 
 /// The lease of the second ends a moment after that of the first.

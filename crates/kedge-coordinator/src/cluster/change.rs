@@ -65,8 +65,14 @@ impl ClusterNode {
         let began = Instant::now();
         let _one_at_a_time = self.changing.lock();
         let (mut promoted, mut losses) = (0, FailoverLosses::default());
+        let mut was_member = false;
         let done = self.commit(|map| {
             let failed = map.node(name)?;
+            if was_member && !map.is_member(failed) {
+                // The orchestrator was faster.
+                return Ok(None);
+            }
+            was_member = map.is_member(failed);
             let me = self.followed.member(map)?;
             if !map.is_member(me) {
                 return Err(ChangeError::Refused(format!(

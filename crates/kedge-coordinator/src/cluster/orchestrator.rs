@@ -470,6 +470,7 @@ fn observe(
         .iter()
         .map(|member| has_applied(node, map, me, *member))
         .collect();
+    let leaders = map.leaders();
     let mut seen = node.failovers().seen.lock();
     let settings = seen.settings().settings;
     let member = |(number, applied): (u16, bool)| {
@@ -481,6 +482,7 @@ fn observe(
             lease: seen.seen(at, &entry.name, settings.timeout()),
             health: seen.health(&entry.name),
             applied,
+            leads: leaders.contains(&number),
         })
     };
     let members = members

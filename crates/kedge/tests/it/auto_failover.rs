@@ -255,6 +255,24 @@ fn node_that_stalls_again_and_again_is_failed_over() {
     panic!("it is still a member");
 }
 
+/// It comes back with its replicas, and nobody has missed it.
+#[test]
+fn drained_node_is_not_failed_over() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let cluster = cluster(dir.path());
+    let (code, _, stderr) = cluster.tool(0, &["drain", "n_1"]);
+    assert_eq!(code, Some(0), "{stderr}");
+    cluster.kill(1);
+    cluster.wait_status(0, "it is down", |status| {
+        status["autoFailover"]["refused"] == "no_actives"
+    });
+    let mut rest = connections(&cluster, &[0, 2]);
+    for n in 0..100 {
+        put_durably(&mut rest, &key(n), "meanwhile");
+    }
+    assert!(!is_failed_over(&cluster.status(0), 1));
+}
+
 /// Exchanges the directory of the coordination store and a file, so that no node reaches the store, or back.
 fn exchange_store(dir: &Path) {
     let (there, away) = (dir.join("coordinator"), dir.join("away"));
