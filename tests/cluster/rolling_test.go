@@ -1,0 +1,97 @@
+package cluster
+
+import (
+	"syscall"
+	"testing"
+
+	"github.com/couchbase/gocb/v2"
+)
+
+// restart ends a node as a service manager does, and starts it again.
+func (n *node) restart(t *testing.T) {
+	t.Helper()
+	n.signal(t, syscall.SIGTERM)
+	if err := n.command.Wait(); err != nil {
+		t.Fatalf("%s: %v", n.name, err)
+	}
+	start(t, n)
+}
+
+// connected waits until the SDK has a connection to every node. It waits for a while before it tries a lost node again, and
+// operations on vBuckets that move there before wait, too.
+func (c *clients) connected(t *testing.T, all nodes) {
+	t.Helper()
+	until(t, "clients are connected to all nodes", func() bool {
+		report, err := c.collection.Bucket().Ping(&gocb.PingOptions{ServiceTypes: []gocb.ServiceType{gocb.ServiceTypeKeyValue}})
+		if err != nil {
+			return false
+		}
+		reached := 0
+		for _, endpoint := range report.Services[gocb.ServiceTypeKeyValue] {
+			if endpoint.State == gocb.PingStateOk {
+				reached++
+			}
+		}
+		return reached == len(all)
+	})
+}
+
+// finishWithoutErrors fails the test if a client saw an error, too.
+func (c *clients) finishWithoutErrors(t *testing.T) {
+	t.Helper()
+	c.finish(t)
+	if len(c.errors) > 0 {
+		t.Errorf("clients saw errors: %v", c.errors)
+	}
+}
+
+// One node after the other is drained and started again, as for a new release, and clients see no error.
+func TestRollingRestartWithoutErrors(t *testing.T) {
+	t.Parallel()
+	all := clusterOf(t, 3, 2, nil)
+	load := startClients(t, all, append([]gocb.DurabilityLevel{gocb.DurabilityLevelNone}, allLevels...)...)
+	load.more(t, 500)
+	for _, each := range all {
+		if err := each.tool(t, "drain", each.name); err != nil {
+			t.Fatal(err)
+		}
+		if has, _ := each.actives(t); has[each.name] != 0 {
+			t.Fatalf("it is drained: %v", has)
+		}
+		load.more(t, 200)
+		each.restart(t)
+		all.caughtUp(t)
+		load.connected(t, all)
+		load.more(t, 200)
+		until(t, "the actives are back", func() bool {
+			if err := all[0].tool(t, "balance"); err != nil {
+				return false
+			}
+			has, moving := all[0].actives(t)
+			return moving == 0 && has[each.name] >= vbuckets/len(all)
+		})
+		load.more(t, 200)
+	}
+	load.finishWithoutErrors(t)
+}
+
+// A running node leaves gracefully, and clients see no error: not of its return either.
+func TestGracefulFailoverWithoutErrors(t *testing.T) {
+	t.Parallel()
+	all := clusterOf(t, 3, 2, nil)
+	load := startClients(t, all, allLevels...)
+	load.more(t, 500)
+	if err := all[0].tool(t, "failover", "--graceful", last(all).name); err != nil {
+		t.Fatal(err)
+	}
+	load.more(t, 500)
+	last(all).restart(t)
+	all.recover(t, last(all))
+	all.caughtUp(t)
+	load.connected(t, all)
+	if err := all[0].tool(t, "balance"); err != nil {
+		t.Fatal(err)
+	}
+	load.more(t, 500)
+	load.finishWithoutErrors(t)
+}
