@@ -150,7 +150,29 @@ struct AlternateNetwork<'a> {
 #[derive(Serialize)]
 struct ServicePorts {
     mgmt: u16,
-    kv: u16,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kv: Option<u16>,
+}
+
+/// The nodes of a config. A node whose bucket is not there yet would refuse a client, which comes back after seconds.
+#[derive(Debug)]
+pub(crate) struct BucketNodes {
+    /// The members, those with copies of the bucket first.
+    pub(crate) nodes: NodeList,
+    /// The number of members with copies.
+    pub(crate) servers: usize,
+}
+
+impl BucketNodes {
+    /// Returns the nodes of a bucket that is on all of them.
+    pub(crate) fn all(nodes: NodeList) -> Self {
+        let servers = nodes.list.len();
+        Self { nodes, servers }
+    }
+
+    fn servers(&self) -> &[crate::NodeView] {
+        self.nodes.list.get(..self.servers).unwrap_or_default()
+    }
 }
 
 /// The `vBucketServerMap`, which the REST interface's bucket document contains too.
@@ -169,12 +191,12 @@ pub struct ServerMap {
 
 impl ServerMap {
     /// Creates the map for a client that reached this node at `host`.
-    pub(crate) fn new(chains: ServerChains, nodes: &NodeList, host: &str) -> Self {
+    pub(crate) fn new(chains: ServerChains, nodes: &BucketNodes, host: &str) -> Self {
         let server = |node: &crate::NodeView| socket_text(node.host(host), node.ports.kv);
         Self {
             hash_algorithm: "CRC",
             num_replicas: chains.replicas(),
-            server_list: nodes.list.iter().map(server).collect(),
+            server_list: nodes.servers().iter().map(server).collect(),
             map: chains,
         }
     }
@@ -190,10 +212,10 @@ pub(crate) enum ServerChains {
 }
 
 impl ServerChains {
-    /// Converts the chains of a map; `members` are the nodes of the list of servers, in its order.
-    pub(crate) fn of(chains: &[Chain], members: &[u16]) -> Self {
+    /// Converts the chains of a map; `servers` are the nodes of the list of servers, in its order.
+    pub(crate) fn of(chains: &[Chain], servers: &[u16]) -> Self {
         let server = |node: &Option<u16>| {
-            let at = members.iter().position(|member| Some(*member) == *node);
+            let at = servers.iter().position(|member| Some(*member) == *node);
             at.and_then(|at| i16::try_from(at).ok()).unwrap_or(-1)
         };
         // All have the same length for clients, also while vBuckets get other numbers of replicas one after the other.
@@ -227,11 +249,12 @@ impl Serialize for ServerChains {
     }
 }
 
-fn nodes_ext<'a>(nodes: &'a NodeList, host: &'a str) -> Vec<NodeExtJson<'a>> {
+/// Returns the nodes of a config. The first ones, `with_kv` of them, serve documents.
+fn nodes_ext<'a>(nodes: &'a NodeList, with_kv: usize, host: &'a str) -> Vec<NodeExtJson<'a>> {
     let of = |(at, node): (usize, &'a crate::NodeView)| NodeExtJson {
         services: ServicePorts {
             mgmt: node.ports.mgmt,
-            kv: node.ports.kv,
+            kv: (at < with_kv).then_some(node.ports.kv),
         },
         hostname: node.host(host),
         node_uuid: &node.uuid,
@@ -242,7 +265,7 @@ fn nodes_ext<'a>(nodes: &'a NodeList, host: &'a str) -> Vec<NodeExtJson<'a>> {
                 hostname: &external.host,
                 ports: ServicePorts {
                     mgmt: external.mgmt_port.unwrap_or(node.ports.mgmt),
-                    kv: external.kv_port.unwrap_or(node.ports.kv),
+                    kv: (at < with_kv).then(|| external.kv_port.unwrap_or(node.ports.kv)),
                 },
             },
         }),
@@ -275,7 +298,7 @@ pub(crate) fn global(
         &GlobalConfigJson {
             rev: revision.rev,
             rev_epoch: revision.epoch,
-            nodes_ext: nodes_ext(nodes, host),
+            nodes_ext: nodes_ext(nodes, nodes.list.len(), host),
             cluster_capabilities_ver: [1, 0],
             cluster_capabilities: EmptyJson {},
             cluster_name: &state.cluster_name,
@@ -289,7 +312,7 @@ pub(crate) fn global(
 pub(crate) fn of_bucket(
     state: &ClusterState,
     revision: Revision,
-    nodes: &NodeList,
+    nodes: &BucketNodes,
     bucket: &BucketEntry,
     chains: &ServerChains,
     host: &str,
@@ -311,7 +334,7 @@ pub(crate) fn of_bucket(
             bucket_capabilities: BUCKET_CAPABILITIES,
             collections_manifest_uid: format!("{:x}", bucket.manifest_uid),
             nodes: nodes
-                .list
+                .servers()
                 .iter()
                 .map(|node| ConfigNode {
                     hostname: socket_text(node.host(host), node.ports.mgmt),
@@ -320,7 +343,7 @@ pub(crate) fn of_bucket(
                     },
                 })
                 .collect(),
-            nodes_ext: nodes_ext(nodes, host),
+            nodes_ext: nodes_ext(&nodes.nodes, nodes.servers, host),
             cluster_capabilities_ver: [1, 0],
             cluster_capabilities: EmptyJson {},
             cluster_name: &state.cluster_name,

@@ -67,6 +67,17 @@ impl NodeList {
 
     /// Returns the nodes of the map that are not failed over. `ports` are those of this node, as it listens.
     pub(crate) fn of(map: &ClusterMap, me: Option<u16>, ports: Ports) -> Self {
+        let members: Vec<u16> = map.members().collect();
+        Self::in_order(&members, map, me, ports)
+    }
+
+    /// Returns the list of these nodes of the map.
+    pub(crate) fn in_order(
+        numbers: &[u16],
+        map: &ClusterMap,
+        me: Option<u16>,
+        ports: Ports,
+    ) -> Self {
         let view = |number: u16| {
             let view = NodeView::of(map.nodes.get(&number)?);
             Some(match Some(number) == me {
@@ -75,8 +86,8 @@ impl NodeList {
             })
         };
         Self {
-            list: map.members().filter_map(view).collect(),
-            this: map.members().position(|number| Some(number) == me),
+            list: numbers.iter().copied().filter_map(view).collect(),
+            this: numbers.iter().position(|number| Some(*number) == me),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The current state of the cluster, and its changes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
@@ -9,9 +9,10 @@ use kedge_sync::{
     ranks::{ClusterListeners, ClusterViewSave},
 };
 
-use crate::config::{self, ServerChains};
+use crate::config::{self, BucketNodes, ServerChains};
 use crate::{
-    ClusterError, ClusterMap, ClusterState, ConfigDocument, NodeList, Revision, ServerMap,
+    Chain, ClusterError, ClusterMap, ClusterState, ConfigDocument, MapBucket, NodeList, Revision,
+    ServerMap,
 };
 
 /// The epoch of a standalone node. It never restarts its revisions, so the epoch is constant.
@@ -100,20 +101,48 @@ impl ConfigCache {
 #[derive(Debug)]
 struct BucketView {
     entry: BucketEntry,
+    nodes: BucketNodes,
     chains: ServerChains,
     cache: ConfigCache,
 }
 
 impl BucketView {
     /// Creates the entry of a bucket that is wholly on this node.
-    fn alone(entry: BucketEntry) -> (String, Self) {
+    fn alone(entry: BucketEntry, nodes: &NodeList) -> (String, Self) {
         let chains = ServerChains::First(entry.vbuckets);
-        Self::new(entry, chains)
+        Self::new(entry, BucketNodes::all(nodes.clone()), chains)
     }
 
-    fn new(entry: BucketEntry, chains: ServerChains) -> (String, Self) {
+    /// Creates the entry of a bucket of a map.
+    ///
+    /// Nodes with copies are servers, and so are nodes that a rebalance is about to remove, and this node itself. A client that
+    /// hears on a connection that its node is no server any more closes that connection: the Go SDK hangs forever if nothing
+    /// else is under way there (gocbcore 10.8.1).
+    fn of(bucket: &MapBucket, map: &ClusterMap, me: Option<u16>, ports: Ports) -> (String, Self) {
+        let mut shown: BTreeSet<u16> = bucket.chains.iter().flat_map(Chain::nodes).collect();
+        let running = map.rebalance.iter().filter(|record| record.is_running());
+        shown.extend(running.flat_map(|record| &record.remove));
+        shown.extend(me);
+        let failed_over = me.filter(|me| !map.is_member(*me));
+        let (mut numbers, others): (Vec<u16>, Vec<u16>) = map
+            .members()
+            .chain(failed_over)
+            .partition(|number| shown.contains(number));
+        let chains = ServerChains::of(&bucket.chains, &numbers);
+        let servers = match numbers.len() {
+            // Clients take no bucket without nodes.
+            0 => others.len(),
+            some => some,
+        };
+        numbers.extend(others);
+        let nodes = NodeList::in_order(&numbers, map, me, ports);
+        Self::new(bucket.entry(), BucketNodes { nodes, servers }, chains)
+    }
+
+    fn new(entry: BucketEntry, nodes: BucketNodes, chains: ServerChains) -> (String, Self) {
         let shown = Self {
             entry,
+            nodes,
             chains,
             cache: ConfigCache::default(),
         };
@@ -149,9 +178,13 @@ impl ClusterSnapshot {
     /// vBuckets are on this node.
     #[must_use]
     pub fn server_map(&self, bucket: &str, vbuckets: u16, host: &str) -> ServerMap {
-        let shown = self.buckets.get(bucket);
-        let chains = shown.map_or(ServerChains::First(vbuckets), |shown| shown.chains.clone());
-        ServerMap::new(chains, &self.nodes, host)
+        match self.buckets.get(bucket) {
+            Some(shown) => ServerMap::new(shown.chains.clone(), &shown.nodes, host),
+            None => {
+                let nodes = BucketNodes::all(self.nodes.clone());
+                ServerMap::new(ServerChains::First(vbuckets), &nodes, host)
+            }
+        }
     }
 
     /// Returns the identity and name of the cluster.
@@ -182,11 +215,12 @@ impl ClusterSnapshot {
     pub fn bucket_config(&self, bucket: &str, host: &str) -> Option<Arc<ConfigDocument>> {
         let BucketView {
             entry,
+            nodes,
             chains,
             cache,
         } = self.buckets.get(bucket)?;
         Some(cache.get_or(host, || {
-            config::of_bucket(&self.state, self.revision, &self.nodes, entry, chains, host)
+            config::of_bucket(&self.state, self.revision, nodes, entry, chains, host)
         }))
     }
 
@@ -231,13 +265,15 @@ impl ClusterView {
     ) -> Result<Self, ClusterError> {
         state.rev += 1;
         save(&state).map_err(ClusterError::Save)?;
+        let nodes = NodeList::alone(&state, ports);
+        let alone = |entry| BucketView::alone(entry, &nodes);
         Ok(Self {
             current: ArcSwap::from_pointee(ClusterSnapshot {
                 revision: revision_of(&state),
-                nodes: NodeList::alone(&state, ports),
+                buckets: buckets.into_iter().map(alone).collect(),
+                nodes,
                 state,
                 ports,
-                buckets: buckets.into_iter().map(BucketView::alone).collect(),
                 global: ConfigCache::default(),
             }),
             save: RankedMutex::new(save),
@@ -274,16 +310,13 @@ impl ClusterView {
             if current.revision >= map.revision {
                 return;
             }
-            let members: Vec<u16> = map.members().collect();
             let mut state = current.state.clone();
             state.cluster_uuid.clone_from(&map.cluster_uuid);
             state.cluster_name.clone_from(&map.cluster_name);
             if let Some(node) = me.and_then(|me| map.nodes.get(&me)) {
                 state.node_uuid.clone_from(&node.uuid);
             }
-            let shown = |bucket: &crate::MapBucket| {
-                BucketView::new(bucket.entry(), ServerChains::of(&bucket.chains, &members))
-            };
+            let shown = |bucket: &MapBucket| BucketView::of(bucket, map, me, current.ports);
             self.current.store(Arc::new(ClusterSnapshot {
                 revision: map.revision,
                 nodes: NodeList::of(map, me, current.ports),
@@ -396,7 +429,10 @@ impl ClusterView {
                 nodes: current.nodes.clone(),
                 state,
                 ports: current.ports,
-                buckets: buckets.into_values().map(BucketView::alone).collect(),
+                buckets: buckets
+                    .into_values()
+                    .map(|entry| BucketView::alone(entry, &current.nodes))
+                    .collect(),
                 global: ConfigCache::default(),
             };
             let revision = next.revision();

@@ -132,18 +132,23 @@ fn failed_over_node_leaves_the_config_and_its_place_is_empty() {
     };
     assert_eq!(changes, [expected]);
     let config = parse(&view.bucket_config("default", "::1").expect("exists").json);
-    assert_eq!(
-        config["vBucketServerMap"]["serverList"],
-        json!(["10.0.0.2:11210", "10.0.0.3:11210"])
-    );
-    assert_eq!(
-        config["vBucketServerMap"]["vBucketMap"],
-        json!([[0, -1], [0, 1], [1, -1]])
-    );
-    assert_eq!(config["vBucketServerMap"]["numReplicas"], 1);
-    assert_eq!(config["nodes"].as_array().expect("a list").len(), 2);
-    let nodes = config["nodesExt"].as_array().expect("a list");
-    assert!(nodes.iter().all(|node| node.get("thisNode").is_none()));
+    let other = ClusterView::following(PORTS);
+    other.adopt(&after, Some(1));
+    let others = parse(&other.bucket_config("default", "::1").expect("exists").json);
+    for config in [&config, &others] {
+        assert_eq!(
+            config["vBucketServerMap"]["vBucketMap"],
+            json!([[0, -1], [0, 1], [1, -1]])
+        );
+        assert_eq!(config["vBucketServerMap"]["numReplicas"], 1);
+    }
+    let servers = json!(["10.0.0.2:11210", "10.0.0.3:11210"]);
+    assert_eq!(others["vBucketServerMap"]["serverList"], servers);
+    assert_eq!(others["nodes"].as_array().expect("a list").len(), 2);
+    // The node itself does not tell its clients to close the connection on which they hear it.
+    let servers = json!(["10.0.0.2:11210", "10.0.0.3:11210", "10.0.0.1:11210"]);
+    assert_eq!(config["vBucketServerMap"]["serverList"], servers);
+    assert_eq!(config["nodesExt"][2]["thisNode"], true);
 }
 
 #[test]

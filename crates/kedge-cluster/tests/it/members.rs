@@ -44,7 +44,26 @@ fn added_node_is_a_member_without_vbuckets() {
     let config = config(&after, 0);
     assert_eq!(config["nodesExt"].as_array().expect("a list").len(), 3);
     assert_eq!(config["nodesExt"][2]["serverGroup"], "east");
+    // Clients connect to a node when it has the bucket.
+    let services = json!({ "mgmt": config["nodesExt"][2]["services"]["mgmt"] });
+    assert_eq!(config["nodesExt"][2]["services"], services);
+    for list in [&config["nodes"], &config["vBucketServerMap"]["serverList"]] {
+        assert_eq!(list.as_array().expect("a list").len(), 2);
+    }
     assert_eq!(config["vBucketServerMap"]["vBucketMap"][0], json!([0, 1]));
+    // The node itself never tells a client that it is no server.
+    let own = self::config(&after, 2);
+    assert_eq!(own["nodes"].as_array().expect("a list").len(), 3);
+    assert_eq!(
+        own["nodesExt"][2]["services"],
+        own["nodesExt"][0]["services"]
+    );
+    let failed = plan_failover(&map(3, 1, 4), 2, &BTreeMap::new(), true);
+    let failed = failed.expect("the others are there").map;
+    for (asked, servers) in [(0, 2), (2, 3)] {
+        let config = self::config(&failed, asked);
+        assert_eq!(config["nodes"].as_array().expect("a list").len(), servers);
+    }
     // A bucket that is made later is spread over all.
     let mut more = after.next();
     more.add_bucket("c", json!({}), 9, 1)
