@@ -81,11 +81,13 @@ pub(super) fn error_map(
 }
 
 impl Session {
-    /// The cluster map for this connection: that of its bucket, or the global one without a bucket.
+    /// The cluster map for this connection: that of its bucket, or the global one if no bucket was selected. A client whose
+    /// bucket was dropped would take the global one for the map of the bucket.
     fn cluster_map(&self, shared: &ServerContext) -> Option<Arc<ConfigDocument>> {
         let host = host_text(self.local);
         match self.bucket.as_deref().map(Bucket::name) {
             Some(bucket) => shared.cluster().bucket_config(bucket, &host),
+            None if self.lost_bucket => None,
             None => Some(shared.cluster().global_config(&host)),
         }
     }
@@ -98,7 +100,7 @@ pub(super) fn cluster_config(
     let session = &mut *command.session;
     let config = session
         .cluster_map(command.turn.shared)
-        .ok_or(Status::KeyNotFound)?;
+        .ok_or(Status::NoBucket)?;
     let known = wire.known.map(|(epoch, rev)| Revision { epoch, rev });
     session.map.note_announced(config.revision);
     if known.is_some_and(|known| known >= config.revision) {

@@ -90,6 +90,8 @@ pub(crate) struct Session {
     pub(crate) login: LoginState,
     /// The selected bucket.
     pub(crate) bucket: Option<Arc<Bucket>>,
+    /// True if the selected bucket was dropped.
+    pub(crate) lost_bucket: bool,
     /// The privileges of the user in the selected bucket.
     pub(crate) privileges: EffectivePrivileges,
     pub(crate) map: ClientMap,
@@ -119,6 +121,7 @@ impl Session {
             protocol: NegotiatedProtocol::new(port),
             login: LoginState::new(needs_login),
             bucket: None,
+            lost_bucket: false,
             privileges: EffectivePrivileges::default(),
             map: ClientMap::default(),
             in_flight: InFlightRequests::default(),
@@ -224,6 +227,7 @@ impl Session {
             let current = shared.registry.get(bucket.name());
             if !current.is_some_and(|current| Arc::ptr_eq(&current, bucket)) {
                 self.bucket = None;
+                self.lost_bucket = true;
                 self.map = ClientMap::default();
                 self.stat.cancel();
             }
@@ -247,6 +251,7 @@ impl Session {
         users: &UserStore,
     ) {
         self.bucket = bucket;
+        self.lost_bucket = false;
         self.map = ClientMap::default();
         self.update_privileges(shared, users);
     }
