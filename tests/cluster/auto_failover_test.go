@@ -1,15 +1,14 @@
 package cluster
 
 import (
-	"encoding/json"
 	"fmt"
 	"testing"
 )
 
-// failOverBySelf has the cluster fail nodes over automatically, after a second.
-func (all nodes) failOverBySelf(t *testing.T) {
+// failOverBySelf has the cluster fail nodes over automatically, after this time.
+func (all nodes) failOverBySelf(t *testing.T, timeout string) {
 	t.Helper()
-	if err := all[0].tool(t, "auto-failover", "--enable", "--timeout=1s"); err != nil {
+	if err := all[0].tool(t, "auto-failover", "--enable", "--timeout", timeout); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -18,16 +17,7 @@ func (all nodes) failOverBySelf(t *testing.T) {
 func (all nodes) hasFailedOver(t *testing.T, lost *node) {
 	t.Helper()
 	until(t, lost.name+" is failed over", func() bool {
-		var status struct {
-			Nodes []struct {
-				Name       string
-				FailedOver bool
-			}
-		}
-		if err := json.Unmarshal(all[0].fetch(t, "/kedge/cluster/status"), &status); err != nil {
-			t.Fatal(err)
-		}
-		for _, node := range status.Nodes {
+		for _, node := range all[0].clusterStatus(t).Nodes {
 			if node.Name == lost.name {
 				return node.FailedOver
 			}
@@ -42,7 +32,7 @@ func TestAKilledNodeIsFailedOverAutomatically(t *testing.T) {
 		t.Run(fmt.Sprintf("%d nodes", count), func(t *testing.T) {
 			t.Parallel()
 			all := clusterOf(t, count, count-1, nil)
-			all.failOverBySelf(t)
+			all.failOverBySelf(t, "1s")
 			load := startClients(t, all, allLevels...)
 			load.more(t, 500)
 			last(all).kill()
@@ -63,7 +53,7 @@ func TestAKilledNodeIsFailedOverAutomatically(t *testing.T) {
 func TestAStoppedNodeIsFailedOverAutomatically(t *testing.T) {
 	t.Parallel()
 	all := clusterOf(t, 3, 2, nil)
-	all.failOverBySelf(t)
+	all.failOverBySelf(t, "1s")
 	load := startClients(t, all, allLevels...)
 	load.more(t, 500)
 	last(all).stop(t)

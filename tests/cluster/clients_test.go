@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -20,6 +21,8 @@ const (
 	contested = 24
 	// Longest time a client waits for an answer.
 	operationTimeout = 3 * time.Second
+	// The number of errors that a failed test shows.
+	lastErrors = 20
 )
 
 var allLevels = []gocb.DurabilityLevel{
@@ -81,6 +84,8 @@ type clients struct {
 	mutex    sync.Mutex
 	inserted map[string]int
 	errors   map[string]int
+	// The newest errors, with all that they say.
+	last []string
 }
 
 // startClients begins a load of durable writes at these levels, and reads.
@@ -196,12 +201,17 @@ func (c *clients) failed(what string, err error) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
 	c.errors[fmt.Sprintf("%s: %v", what, kind)]++
+	c.last = append(c.last, fmt.Sprintf("%s %s: %v", time.Now().Format(time.StampMilli), what, err))
+	if len(c.last) > lastErrors {
+		c.last = c.last[1:]
+	}
 }
 
 // more waits until that many further durable writes were acknowledged.
 func (c *clients) more(t *testing.T, count int64) {
 	t.Helper()
 	wanted := c.acknowledged.Load() + count
+	defer c.explain(t)
 	until(t, fmt.Sprintf("%d more acknowledged writes", count), func() bool { return c.acknowledged.Load() >= wanted })
 }
 
@@ -219,6 +229,26 @@ func (c *clients) finish(t *testing.T) {
 		t.Error(lost)
 	}
 	c.history.judge(t)
+}
+
+// sawNoError fails the test if clients saw an error that the SDK did not hide.
+func (c *clients) sawNoError(t *testing.T) {
+	t.Helper()
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	if len(c.errors) > 0 {
+		t.Errorf("clients saw errors: %v; the last ones:\n%s", c.errors, strings.Join(c.last, "\n"))
+	}
+}
+
+// explain logs the last errors of a test that failed.
+func (c *clients) explain(t *testing.T) {
+	t.Helper()
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	if t.Failed() {
+		t.Logf("the last errors:\n%s", strings.Join(c.last, "\n"))
+	}
 }
 
 // lost stops the load, reads all documents, and says which were acknowledged and are not there.

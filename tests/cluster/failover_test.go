@@ -25,19 +25,9 @@ func clusterOf(t *testing.T, count, replicas int, net *network) nodes {
 // the bucket is spread over all of them.
 func clusterIn(t *testing.T, store, directory string, count, replicas int, net *network) nodes {
 	t.Helper()
-	ports := freePorts(t, 2*count)
 	var all nodes
 	for number := range count {
-		name := fmt.Sprintf("n_%d", number)
-		made := &node{
-			name: name, host: "127.0.0.1", kv: ports[2*number], mgmt: ports[2*number+1],
-			directory: filepath.Join(directory, name),
-			flags:     []string{"--coordinator", store, "--node-name", name, "--bucket", ""},
-		}
-		if net != nil {
-			made.host, made.before = net.add(number)
-		}
-		all = append(all, made)
+		all = append(all, newMember(t, store, directory, number, net))
 	}
 	all.endWith(t)
 	for number, each := range all {
@@ -59,6 +49,21 @@ func clusterIn(t *testing.T, store, directory string, count, replicas int, net *
 	return all
 }
 
+// newMember returns a node that has not been started, n_0 for number 0.
+func newMember(t *testing.T, store, directory string, number int, net *network) *node {
+	t.Helper()
+	ports := freePorts(t, 2)
+	name := fmt.Sprintf("n_%d", number)
+	made := &node{
+		name: name, host: "127.0.0.1", kv: ports[0], mgmt: ports[1], directory: filepath.Join(directory, name),
+		flags: []string{"--coordinator", store, "--node-name", name, "--bucket", ""},
+	}
+	if net != nil {
+		made.host, made.before = net.add(number)
+	}
+	return made
+}
+
 // tool runs a command of `kedge cluster` at a node.
 func (n *node) tool(t *testing.T, words ...string) error {
 	t.Helper()
@@ -68,7 +73,7 @@ func (n *node) tool(t *testing.T, words ...string) error {
 	if err != nil {
 		return fmt.Errorf("kedge %s: %w: %s", strings.Join(words, " "), err, output)
 	}
-	t.Logf("kedge cluster %s %s: %s", words[1], words[2], strings.TrimSpace(string(output)))
+	t.Logf("kedge cluster %s: %s", strings.Join(words[1:len(words)-6], " "), strings.TrimSpace(string(output)))
 	return nil
 }
 
@@ -94,7 +99,7 @@ func (all nodes) caughtUp(t *testing.T) {
 
 func (n *node) stop(t *testing.T) { t.Helper(); n.signal(t, syscall.SIGSTOP) }
 func (n *node) goOn(t *testing.T) { t.Helper(); n.signal(t, syscall.SIGCONT) }
-func last(all nodes) *node        { return all[len(all)-1] }
+func last[T any](all []T) T       { return all[len(all)-1] }
 
 // A node dies under durable writes, its replicas take over, and it comes back.
 func TestAKilledNodeIsFailedOver(t *testing.T) {

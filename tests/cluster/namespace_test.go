@@ -16,6 +16,9 @@ type network struct {
 	t      *testing.T
 	bridge string
 	subnet string
+	// Cables that can be slow, if they are wanted.
+	relayed bool
+	relays  map[int]*relay
 }
 
 var networks atomic.Int32
@@ -39,7 +42,7 @@ func (n *network) must(words ...string) {
 func newNetwork(t *testing.T) *network {
 	t.Helper()
 	name := os.Getpid()%10_000*10 + int(networks.Add(1))
-	made := &network{t: t, bridge: fmt.Sprintf("kb%d", name), subnet: fmt.Sprintf("10.213.%d", name%250)}
+	made := &network{t: t, relays: map[int]*relay{}, bridge: fmt.Sprintf("kb%d", name), subnet: fmt.Sprintf("10.213.%d", name%250)}
 	if err := ip("link", "add", made.bridge, "type", "bridge"); err != nil {
 		if os.Getenv("CI") == "true" {
 			t.Fatal(err)
@@ -62,7 +65,13 @@ func (n *network) add(number int) (string, []string) {
 	name, cable := n.namespace(number), n.cable(number)
 	n.must("netns", "add", name)
 	n.t.Cleanup(func() { _ = ip("netns", "del", name) })
-	n.must("link", "add", cable, "type", "veth", "peer", "name", "eth0", "netns", name)
+	if n.relayed {
+		peer := fmt.Sprintf("%sw%d", n.bridge, number)
+		n.relays[number] = newRelay(n.t, cable, peer)
+		n.must("link", "set", peer, "netns", name, "name", "eth0")
+	} else {
+		n.must("link", "add", cable, "type", "veth", "peer", "name", "eth0", "netns", name)
+	}
 	n.must("link", "set", cable, "master", n.bridge, "up")
 	n.must("-n", name, "addr", "add", n.address(number)+"/24", "dev", "eth0")
 	n.must("-n", name, "link", "set", "lo", "up")
@@ -82,18 +91,30 @@ func (n *network) mend(number int) {
 	n.must("link", "set", n.cable(number), "up")
 }
 
+// lose loses what one namespace sends to another. The other direction still works.
+func (n *network) lose(from, to int) {
+	n.t.Helper()
+	n.must("-n", n.namespace(from), "route", "add", "blackhole", n.address(to))
+}
+
+// carry ends that.
+func (n *network) carry(from, to int) {
+	n.t.Helper()
+	n.must("-n", n.namespace(from), "route", "del", "blackhole", n.address(to))
+}
+
 // part loses what two nodes send to each other; both still hear the clients.
 func (n *network) part(one, other int) {
 	n.t.Helper()
-	n.must("-n", n.namespace(one), "route", "add", "blackhole", n.address(other))
-	n.must("-n", n.namespace(other), "route", "add", "blackhole", n.address(one))
+	n.lose(one, other)
+	n.lose(other, one)
 }
 
 // join ends that.
 func (n *network) join(one, other int) {
 	n.t.Helper()
-	n.must("-n", n.namespace(one), "route", "del", "blackhole", n.address(other))
-	n.must("-n", n.namespace(other), "route", "del", "blackhole", n.address(one))
+	n.carry(one, other)
+	n.carry(other, one)
 }
 
 // Answers that are lost on their way leave open what became of a write, and nothing else.

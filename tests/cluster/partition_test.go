@@ -1,0 +1,215 @@
+package cluster
+
+import (
+	"encoding/json"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// leaseStatus is what a node says of its lease.
+type leaseStatus struct {
+	Serves                     bool
+	Renewals, Failures, Lapses uint64
+}
+
+// clusterStatus is what a node says of the cluster.
+type clusterStatus struct {
+	Coordinator struct{ Lease leaseStatus }
+	Nodes       []struct {
+		Name       string
+		FailedOver bool
+	}
+}
+
+func (n *node) clusterStatus(t *testing.T) (status clusterStatus) {
+	t.Helper()
+	if err := json.Unmarshal(n.fetch(t, "/kedge/cluster/status"), &status); err != nil {
+		t.Fatal(err)
+	}
+	return status
+}
+
+// losesStore waits until the renewals of a node's lease have failed for at least two lease times.
+func (n *node) losesStore(t *testing.T) {
+	t.Helper()
+	before := n.clusterStatus(t).Coordinator.Lease.Failures
+	until(t, n.name+" cannot renew its lease", func() bool {
+		return n.clusterStatus(t).Coordinator.Lease.Failures >= before+8
+	})
+}
+
+// renews waits until a node has renewed its lease for at least two lease times.
+func (n *node) renews(t *testing.T) {
+	t.Helper()
+	before := n.clusterStatus(t).Coordinator.Lease.Renewals
+	until(t, n.name+" renews its lease", func() bool {
+		return n.clusterStatus(t).Coordinator.Lease.Renewals >= before+8
+	})
+}
+
+// hasNoFailover fails the test if a node was failed over.
+func (all nodes) hasNoFailover(t *testing.T) {
+	t.Helper()
+	for _, each := range all[0].clusterStatus(t).Nodes {
+		if each.FailedOver {
+			t.Errorf("%s is failed over", each.Name)
+		}
+	}
+}
+
+// threeWithEtcd starts three nodes with two replicas, a store of three members, and automatic failover after this time. All
+// are in namespaces.
+func threeWithEtcd(t *testing.T, net *network, timeout string) (nodes, etcds) {
+	t.Helper()
+	store := newEtcds(t, net)
+	all := clusterIn(t, store.url(), t.TempDir(), 3, 2, net)
+	all.failOverBySelf(t, timeout)
+	return all, store
+}
+
+// A node and a member of etcd lose the others: wholly, or in one direction. Clients still reach all nodes. The majority
+// fails the node over, and the node acknowledges nothing that the others do not know.
+func TestEtcdAndNodesAreDivided(t *testing.T) {
+	for name, directions := range map[string][2]bool{
+		"both ways": {true, true}, "what the minority sends is lost": {true, false}, "what it is sent is lost": {false, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			wantEtcd(t)
+			net := newNetwork(t)
+			all, _ := threeWithEtcd(t, net, "1s")
+			load := startClients(t, all, allLevels...)
+			load.more(t, 300)
+			each := func(change func(from, to int)) {
+				for _, inside := range []int{2, firstMember + 2} {
+					for _, outside := range []int{0, 1, firstMember, firstMember + 1} {
+						if directions[0] {
+							change(inside, outside)
+						}
+						if directions[1] {
+							change(outside, inside)
+						}
+					}
+				}
+			}
+			each(net.lose)
+			all.hasFailedOver(t, last(all))
+			load.more(t, 500)
+			each(net.carry)
+			load.more(t, 300)
+			all.recover(t, last(all))
+			load.more(t, 300)
+			all.caughtUp(t)
+			load.finish(t)
+		})
+	}
+}
+
+// Only the connections of a node to etcd are lost. Whether it is failed over or not: clients are served.
+func TestEtcdIsOutOfReachOfOneNode(t *testing.T) {
+	t.Parallel()
+	wantEtcd(t)
+	net := newNetwork(t)
+	all, store := threeWithEtcd(t, net, "1s")
+	load := startClients(t, all, allLevels...)
+	load.more(t, 300)
+	for number := range store {
+		net.part(2, firstMember+number)
+	}
+	last(all).losesStore(t)
+	load.more(t, 500)
+	for number := range store {
+		net.join(2, firstMember+number)
+	}
+	last(all).renews(t)
+	if last(all[0].clusterStatus(t).Nodes).FailedOver {
+		all.recover(t, last(all))
+	}
+	load.more(t, 300)
+	all.caughtUp(t)
+	load.finish(t)
+}
+
+// etcd's leader hangs, and dies. Another one is elected, and no node is failed over.
+func TestEtcdLosesItsLeader(t *testing.T) {
+	t.Parallel()
+	wantEtcd(t)
+	net := newNetwork(t)
+	all, store := threeWithEtcd(t, net, "1s")
+	load := startClients(t, all, allLevels...)
+	load.more(t, 300)
+	for _, member := range store {
+		member.signal(t, syscall.SIGSTOP)
+		for _, each := range all {
+			each.renews(t)
+		}
+		member.signal(t, syscall.SIGCONT)
+		member.kill()
+		for _, each := range all {
+			each.renews(t)
+		}
+		member.start(t)
+		load.more(t, 100)
+	}
+	all.hasNoFailover(t)
+	load.finish(t)
+}
+
+// etcd has no majority, so nobody can renew a lease. The nodes promise each other not to take over, and go on. A node that
+// dies meanwhile is failed over when etcd is back, and not before.
+func TestEtcdLosesItsMajority(t *testing.T) {
+	t.Parallel()
+	wantEtcd(t)
+	net := newNetwork(t)
+	all, store := threeWithEtcd(t, net, "1s")
+	load := startClients(t, all, allLevels...)
+	load.more(t, 300)
+	for _, member := range store[1:] {
+		member.kill()
+	}
+	for _, each := range all {
+		each.losesStore(t)
+	}
+	load.more(t, 500)
+	for _, each := range all {
+		if lease := each.clusterStatus(t).Coordinator.Lease; !lease.Serves || lease.Lapses != 0 {
+			t.Errorf("%s stopped serving: %+v", each.name, lease)
+		}
+	}
+	last(all).kill()
+	all[0].losesStore(t)
+	all.hasNoFailover(t)
+	store[1:].start(t)
+	all.hasFailedOver(t, last(all))
+	load.more(t, 300)
+	start(t, last(all))
+	all.recover(t, last(all))
+	load.more(t, 300)
+	all.caughtUp(t)
+	load.finish(t)
+}
+
+// The cable of a node is slow and loses frames. That is no reason to fail it over.
+func TestEtcdAndNodesAreFarAway(t *testing.T) {
+	t.Parallel()
+	wantEtcd(t)
+	net := newNetwork(t)
+	net.relayed = true
+	// A lost frame is sent again after 200 ms.
+	all, _ := threeWithEtcd(t, net, "3s")
+	load := startClients(t, all, allLevels...)
+	load.more(t, 300)
+	for _, number := range []int{2, firstMember} {
+		cable := net.relays[number]
+		cable.delay.Store(int64(10 * time.Millisecond))
+		cable.jitter.Store(int64(10 * time.Millisecond))
+		cable.lost.Store(5)
+	}
+	load.more(t, 300)
+	for _, each := range all {
+		each.renews(t)
+	}
+	all.hasNoFailover(t)
+	load.finish(t)
+}
