@@ -56,7 +56,7 @@ pub use auto_failover::{
     AUTO_FAILOVER_TIMEOUT_SECS_MAX, AutoFailover, AutoFailoverChange, AutoFailoverEdit,
     AutoFailoverSettings, ClusterObservation, Decision, DiskHealth, DiskJudge, DiskOption,
     DiskOptionChange, DiskSample, DiskTrouble, DownCause, DownNode, FieldError, LeaseSeen,
-    MemberObservation, NodeHealth, OperationInProgress, Refusal,
+    MemberObservation, NodeHealth, Refusal,
 };
 pub use config::{
     BUCKET_CAPABILITIES, ConfigDocument, NODE_SERVICES, ServerMap, host_text, socket_text,

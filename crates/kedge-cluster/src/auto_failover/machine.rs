@@ -4,9 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::outage::Outage;
-use super::{
-    ClusterObservation, DownCause, LeaseSeen, MemberObservation, OperationInProgress, Refusal,
-};
+use super::{ClusterObservation, DownCause, LeaseSeen, MemberObservation, Refusal};
 
 /// The pause before a failover that was refused or has failed is planned again.
 const RETRY: Duration = Duration::from_secs(1);
@@ -45,8 +43,6 @@ pub enum Decision {
     },
     /// This node is down, by its own disk: it gives the office of the orchestrator up, so that another fails it over.
     Resign(DownCause),
-    /// The operation in progress has to be stopped first.
-    Stop(OperationInProgress),
     /// The nodes have to be failed over, all in one change of the map.
     FailOver(Vec<DownNode>),
 }
@@ -56,7 +52,7 @@ impl Decision {
     #[must_use]
     pub fn nodes(&self) -> Vec<String> {
         match self {
-            Decision::Idle | Decision::Resign(_) | Decision::Stop(_) => Vec::new(),
+            Decision::Idle | Decision::Resign(_) => Vec::new(),
             Decision::Wait { nodes, .. } | Decision::Refused { nodes, .. } => nodes.clone(),
             Decision::FailOver(nodes) => nodes.iter().map(|it| it.name.clone()).collect(),
         }
@@ -160,11 +156,9 @@ impl AutoFailover {
             return refused(&down, Refusal::MaximumReached(settings.max_count));
         }
         down.truncate(usize::try_from(left).unwrap_or(usize::MAX));
-        if let Some(operation) = observed.operation {
-            return match settings.can_abort_rebalance {
-                true => Decision::Stop(operation),
-                false => refused(&down, Refusal::Operation(operation)),
-            };
+        let operation = observed.operation;
+        if let Some(operation) = operation.filter(|_| !settings.can_abort_rebalance) {
+            return refused(&down, Refusal::Operation(operation));
         }
         let nodes: BTreeSet<u16> = down.iter().map(|it| it.node).collect();
         let waits = |it: &&SetBack| it.nodes == nodes && now < it.retry_at;

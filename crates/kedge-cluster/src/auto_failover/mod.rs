@@ -25,7 +25,7 @@ mod settings;
 pub use disk::{DiskJudge, DiskSample};
 pub use health::{DiskHealth, DiskTrouble, NodeHealth};
 pub use machine::{AutoFailover, Decision, DownNode};
-pub use observation::{ClusterObservation, LeaseSeen, MemberObservation, OperationInProgress};
+pub use observation::{ClusterObservation, LeaseSeen, MemberObservation};
 pub use outage::DownCause;
 pub use refusal::Refusal;
 pub use settings::{

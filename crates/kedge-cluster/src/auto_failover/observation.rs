@@ -1,9 +1,9 @@
 //! An observation of the cluster at one time.
 
-use std::fmt;
 use std::time::Duration;
 
 use super::{AutoFailoverSettings, NodeHealth};
+use crate::RebalanceKind;
 
 /// The lease of a member as this node has seen it. Times are of this node's clock, from any origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,24 +61,6 @@ pub struct MemberObservation {
     pub leads: bool,
 }
 
-/// An operation of the cluster that changes the map in several steps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OperationInProgress {
-    /// A rebalance.
-    Rebalance,
-    /// A graceful failover.
-    GracefulFailover,
-}
-
-impl fmt::Display for OperationInProgress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            OperationInProgress::Rebalance => "rebalance",
-            OperationInProgress::GracefulFailover => "graceful failover",
-        })
-    }
-}
-
 /// The cluster as a node sees it at one time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterObservation {
@@ -90,8 +72,8 @@ pub struct ClusterObservation {
     pub store_reached: bool,
     /// The settings.
     pub settings: AutoFailoverSettings,
-    /// The operation in progress.
-    pub operation: Option<OperationInProgress>,
+    /// The rebalance in progress. A failover aborts it.
+    pub operation: Option<RebalanceKind>,
     /// The members.
     pub members: Vec<MemberObservation>,
 }

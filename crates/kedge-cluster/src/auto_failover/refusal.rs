@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use super::OperationInProgress;
 use crate::FailoverLosses;
+use crate::RebalanceKind;
 
 /// The reason why nodes that are down are not failed over automatically.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub enum Refusal {
     /// The count has reached the maximum.
     MaximumReached(u32),
     /// An operation is in progress that must not be aborted.
-    Operation(OperationInProgress),
+    Operation(RebalanceKind),
     /// Acknowledged SyncWrites could be lost, or the last copy of a vBucket.
     WouldLose(FailoverLosses),
     /// SyncWrites would become impossible, and the settings forbid that.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use kedge_cluster::{
     AutoFailover, AutoFailoverChange, AutoFailoverEdit, AutoFailoverSettings, ClusterObservation,
     Decision, DiskHealth, DiskOptionChange, DiskTrouble, DownCause, FailoverLosses, LeaseSeen,
-    MemberObservation, NodeHealth, OperationInProgress, Refusal,
+    MemberObservation, NodeHealth, RebalanceKind, Refusal,
 };
 use proptest::prelude::*;
 
@@ -177,9 +177,9 @@ fn each_rule_refuses_with_its_reason() {
         (
             |it| {
                 it.observed.settings.can_abort_rebalance = false;
-                it.observed.operation = Some(OperationInProgress::Rebalance);
+                it.observed.operation = Some(RebalanceKind::Rebalance);
             },
-            Refusal::Operation(OperationInProgress::Rebalance),
+            Refusal::Operation(RebalanceKind::Rebalance),
         ),
         (
             |it| it.observed.store_reached = false,
@@ -268,14 +268,11 @@ fn several_nodes_of_one_group_are_failed_over_at_once_up_to_the_maximum() {
 }
 
 #[test]
-fn operation_in_progress_is_stopped_first() {
+fn operation_in_progress_is_aborted_by_a_failover() {
     let mut cluster = Cluster::of(&["a", "a", "a"]);
-    cluster.observed.operation = Some(OperationInProgress::GracefulFailover);
+    cluster.observed.operation = Some(RebalanceKind::GracefulFailover);
     cluster.pass(1_000, &[]);
-    let stop = Decision::Stop(OperationInProgress::GracefulFailover);
-    assert_eq!(cluster.pass(5_000, &[1]), stop);
-    cluster.observed.operation = None;
-    assert_eq!(failed_over(&cluster.decide()), [1]);
+    assert_eq!(failed_over(&cluster.pass(5_000, &[1])), [1]);
 }
 
 #[test]

@@ -226,11 +226,7 @@ impl Orchestrator {
         match decision {
             Decision::FailOver(nodes) => self.fail_over(node, &map, &nodes, token),
             Decision::Resign(_) => self.resign(node, token, "its disk is in trouble"),
-            // Each step of an operation is a change of the map, which the failover precedes or follows.
-            Decision::Stop(_)
-            | Decision::Idle
-            | Decision::Wait { .. }
-            | Decision::Refused { .. } => {}
+            Decision::Idle | Decision::Wait { .. } | Decision::Refused { .. } => {}
         }
     }
 
@@ -495,7 +491,7 @@ fn observe(
         is_orchestrator,
         store_reached: seen.is_read(),
         settings,
-        operation: None,
+        operation: map.running_rebalance().map(|record| record.kind),
         members,
     }
 }
