@@ -2,6 +2,8 @@ package cluster
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
 )
 
@@ -63,5 +65,26 @@ func TestAStoppedNodeIsFailedOverAutomatically(t *testing.T) {
 	load.more(t, 500)
 	all.recover(t, last(all))
 	load.more(t, 500)
+	load.finish(t)
+}
+
+// A node comes back soon, but without its disk. Its copies must not count until they are complete, so it is failed over.
+func TestANodeThatLostItsDiskIsFailedOver(t *testing.T) {
+	t.Parallel()
+	all := clusterOf(t, 3, 1, nil)
+	load := startClients(t, all, allLevels...)
+	load.more(t, 500)
+	last(all).kill()
+	if err := os.RemoveAll(filepath.Join(last(all).directory, "data")); err != nil {
+		t.Fatal(err)
+	}
+	start(t, last(all))
+	all.hasFailedOver(t, last(all))
+	all.recover(t, last(all))
+	all.caughtUp(t)
+	load.more(t, 300)
+	all[0].kill()
+	until(t, "its actives are elsewhere", func() bool { return all[1].tool(t, "failover", all[0].name) == nil })
+	load.more(t, 300)
 	load.finish(t)
 }

@@ -14,6 +14,7 @@ use kedge_node::http_client::HttpClient;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::lost_copies::fail_over_if_lost;
 use super::saved_map::{NodeFile, SavedNode};
 use super::store::{PutMap, Store, StoreError, StoredState};
 use crate::lease::LeaseOptions;
@@ -223,13 +224,14 @@ pub(super) struct Started {
 }
 
 /// Creates the cluster, or makes the node one of it, as far as the store can be reached. `first_map` makes the first map
-/// of a new cluster.
+/// of a new cluster, and `has_buckets` says whether the node has any.
 ///
 /// # Errors
 /// `Membership`, with the reason and the remedy; `Save`.
 pub(super) fn start(
     setup: &ClusterSetup,
     ports: Ports,
+    has_buckets: bool,
     first_map: impl Fn(MapNode) -> Result<ClusterMap, ClusterError>,
 ) -> Result<Started, ClusterError> {
     let name = &setup.options.name;
@@ -275,7 +277,10 @@ pub(super) fn start(
                     PutMap::Conflict(_) | PutMap::Unknown => continue,
                 }
             }
-            Start::Member { uuid } => started(uuid, followed),
+            Start::Member { uuid } => {
+                fail_over_if_lost(setup, &state, has_buckets);
+                started(uuid, followed)
+            }
             Start::Wait { uuid } => {
                 tracing::warn!(
                     node = name,

@@ -26,6 +26,7 @@ mod fence;
 mod followed;
 mod lease;
 mod leases;
+mod lost_copies;
 mod membership;
 mod moves;
 mod orchestrator;
@@ -121,8 +122,9 @@ impl ClusterNode {
         create: Option<&BucketConfig>,
         ports: Ports,
     ) -> Result<Arc<Self>, ClusterError> {
-        let started = begin::start(&setup, ports, |node| {
-            if !registry.list().is_empty() {
+        let has_buckets = !registry.list().is_empty();
+        let started = begin::start(&setup, ports, has_buckets, |node| {
+            if has_buckets {
                 let dir = setup.file.dir();
                 return Err(ClusterError::Membership(format!(
                     "{} has buckets and no {MAP_FILE}, and the coordination store has no map; a new cluster begins \

@@ -79,6 +79,8 @@ pub(super) fn map_revision(snapshot: &Snapshot) -> Option<kedge_cluster::Revisio
 pub(super) struct StoredState {
     pub(super) map: Option<StoredMap>,
     pub(super) record: Option<NodeRecord>,
+    /// True if a process of the node has had a lease since the node was failed over last.
+    pub(super) has_run: bool,
     /// The revision of the store.
     pub(super) revision: Revision,
 }
@@ -227,6 +229,7 @@ impl Store {
         Ok(StoredState {
             map: entry(MAP_KEY).map(StoredMap::read).transpose()?,
             record: record.transpose()?,
+            has_run: entry(&alive_key(node)).is_some(),
             revision: snapshot.revision(),
         })
     }

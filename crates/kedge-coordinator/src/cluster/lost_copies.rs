@@ -1,0 +1,104 @@
+//! A member that starts with an empty data directory, as after the loss of its disk.
+//!
+//! Others count its copies: if the remaining ones were lost too, an empty one would be promoted, and acknowledged writes would
+//! be lost. So the node has another member fail it over before it takes part, and is recovered by an administrator.
+
+use std::time::{Duration, Instant};
+
+use kedge_cluster::{CLUSTER_USER, ClusterMap, MapNode};
+use kedge_node::http_client::HttpClient;
+
+use super::begin::ClusterSetup;
+use super::store::StoredState;
+
+/// The time of a request beyond that of two leases, which the end of this node's last lease may take.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// The pause after all members have refused.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// Returns whether the map gives a member copies.
+fn has_copies(map: &ClusterMap, node: &str) -> bool {
+    let Ok(number) = map.node(node) else {
+        return false;
+    };
+    let mut chains = map.buckets.iter().flat_map(|bucket| &bucket.chains);
+    map.is_member(number) && chains.any(|chain| chain.contains(number))
+}
+
+/// Has another member fail this node over, if it has run before, and its data directory is empty. If no member can, the node
+/// goes on without copies: they were the last ones, or an administrator has to decide.
+pub(super) fn fail_over_if_lost(setup: &ClusterSetup, state: &StoredState, has_buckets: bool) {
+    let name = &setup.options.name;
+    let map = state.map.as_ref().map(|stored| &stored.map);
+    let is_empty = setup.saved.is_none() && !has_buckets;
+    let Some(map) = map.filter(|map| is_empty && state.has_run && has_copies(map, name)) else {
+        return;
+    };
+    tracing::error!(
+        node = name,
+        "the data directory is empty, and the map gives this node copies: another node is asked to fail it over"
+    );
+    let patience = setup.options.lease.timing.time() * 2 + REQUEST_TIMEOUT;
+    let deadline = Instant::now() + patience;
+    let mut why = "there is no other member".to_owned();
+    loop {
+        let others = map.members().filter_map(|number| map.nodes.get(&number));
+        for other in others.filter(|other| other.name != *name) {
+            match ask(setup, other, patience) {
+                Ok(()) => {
+                    tracing::error!(
+                        node = name,
+                        by = other.name,
+                        "the node was failed over, as its copies are gone: kedge cluster recover brings it back"
+                    );
+                    return;
+                }
+                Err(error) => why = format!("{}: {error}", other.name),
+            }
+        }
+        if Instant::now() >= deadline || map.members().count() < 2 {
+            tracing::error!(
+                node = name,
+                why,
+                "no other node fails this one over: it begins with empty copies"
+            );
+            return;
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// Asks a member to fail this node over.
+fn ask(setup: &ClusterSetup, other: &MapNode, patience: Duration) -> Result<(), String> {
+    let client = HttpClient::new(&other.host, other.mgmt_port, CLUSTER_USER, setup.secret());
+    let form = format!("node={}", setup.options.name);
+    let reply = client.within(patience).send(
+        "POST",
+        "/kedge/cluster/failover",
+        "application/x-www-form-urlencoded",
+        form.as_bytes(),
+    );
+    let reply = reply.map_err(|error| error.to_string())?;
+    match reply.is_success() {
+        true => Ok(()),
+        false => Err(String::from_utf8_lossy(&reply.body).into_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::map;
+    use super::has_copies;
+
+    #[test]
+    fn member_has_copies_until_it_is_failed_over() {
+        let mut map = map(&["a", "b"]);
+        assert!(!has_copies(&map, "a"), "there is no bucket");
+        let added = map.add_bucket("bucket", serde_json::json!({}), 4, 1);
+        added.expect("no node has failed");
+        assert!(has_copies(&map, "a") && !has_copies(&map, "c"));
+        let failed = kedge_cluster::plan_failover(&map, 0, &Default::default(), true);
+        let failed = failed.expect("the other one is there").map;
+        assert!(!has_copies(&failed, "a") && has_copies(&failed, "b"));
+    }
+}
