@@ -86,5 +86,9 @@ func TestANodeThatLostItsDiskIsFailedOver(t *testing.T) {
 	all[0].kill()
 	until(t, "its actives are elsewhere", func() bool { return all[1].tool(t, "failover", all[0].name) == nil })
 	load.more(t, 300)
+	// A chain of one cannot commit what was in flight.
+	start(t, all[0])
+	until(t, "it is back", func() bool { return all[1].tool(t, "recover", all[0].name) == nil })
+	load.more(t, 300)
 	load.finish(t)
 }

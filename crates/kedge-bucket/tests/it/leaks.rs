@@ -164,6 +164,9 @@ fn vbucket_lifecycles_leak_no_files_or_file_handles() {
         site.config.commit_log = commit_log;
         site.config.keep_files_open = keep_files_open;
         let mut cycles_of = Cycles::new(&mut site);
+        // The log keeps as many segments as it once needed, which a measurement changes, too.
+        cycles_of.run(WARM_UP);
+        cycles_of.left(&site);
         cycles_of.run(WARM_UP);
         let before = (cycles_of.left(&site), disk.used_bytes());
         let count = cycles(300);

@@ -142,7 +142,7 @@ fn descriptor_exhaustion_does_not_affect_open_connections() {
 #[test]
 fn damaged_log_is_refused_and_salvaged_on_demand() {
     let dir = tempfile::tempdir().expect("a directory");
-    let server = Server::start(dir.path(), &[]);
+    let server = Server::start(dir.path(), &["--apply-max-lag=1h"]);
     let mut connection = server.connect();
     for n in 0..40 {
         connection

@@ -64,7 +64,8 @@ impl Load<'_> {
                             Status::NotMyVbucket
                             | Status::SyncWriteInProgress
                             | Status::SyncWriteAmbiguous
-                            | Status::TemporaryFailure,
+                            | Status::TemporaryFailure
+                            | Status::NoBucket,
                         )
                         | None => {}
                         Some(status) => panic!("{key}: {status:?}"),
