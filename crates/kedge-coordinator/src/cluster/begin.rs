@@ -260,6 +260,9 @@ pub(super) fn start(
                 "another process runs as node \"{name}\": give another --node-name"
             )));
         }
+        if setup.saved.is_none() && !has_buckets {
+            fail_over_if_lost(setup, &state);
+        }
         let started = match start {
             Start::Create => {
                 let known = setup.saved.as_ref().map(|saved| saved.uuid.clone());
@@ -277,10 +280,7 @@ pub(super) fn start(
                     PutMap::Conflict(_) | PutMap::Unknown => continue,
                 }
             }
-            Start::Member { uuid } => {
-                fail_over_if_lost(setup, &state, has_buckets);
-                started(uuid, followed)
-            }
+            Start::Member { uuid } => started(uuid, followed),
             Start::Wait { uuid } => {
                 tracing::warn!(
                     node = name,
@@ -289,15 +289,17 @@ pub(super) fn start(
                 started(uuid.unwrap_or_else(new_uuid), followed)
             }
         };
-        // A start with what is known needs no room on the disk.
-        let is_known = |known: &SavedNode| {
-            let new = &started.saved;
-            known.uuid == new.uuid && known.secret == new.secret
-        };
-        if !setup.saved.as_ref().is_some_and(is_known) {
-            setup.file.save(&started.saved)?;
-        }
+        save_if_new(setup, &started.saved)?;
         return Ok(started);
+    }
+}
+
+/// Saves the node's file. A start with what is known needs no room on the disk.
+fn save_if_new(setup: &ClusterSetup, new: &SavedNode) -> Result<(), ClusterError> {
+    let is_known = |known: &SavedNode| known.uuid == new.uuid && known.secret == new.secret;
+    match setup.saved.as_ref().is_some_and(is_known) {
+        true => Ok(()),
+        false => setup.file.save(new),
     }
 }
 

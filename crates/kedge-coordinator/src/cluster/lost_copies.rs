@@ -25,13 +25,12 @@ fn has_copies(map: &ClusterMap, node: &str) -> bool {
     map.is_member(number) && chains.any(|chain| chain.contains(number))
 }
 
-/// Has another member fail this node over, if it has run before, and its data directory is empty. If no member can, the node
-/// goes on without copies: they were the last ones, or an administrator has to decide.
-pub(super) fn fail_over_if_lost(setup: &ClusterSetup, state: &StoredState, has_buckets: bool) {
+/// Has another member fail this node over, whose data directory is empty, if it is a member that has run before. If no other
+/// one can, the node goes on without copies: they were the last ones, or an administrator has to decide.
+pub(super) fn fail_over_if_lost(setup: &ClusterSetup, state: &StoredState) {
     let name = &setup.options.name;
     let map = state.map.as_ref().map(|stored| &stored.map);
-    let is_empty = setup.saved.is_none() && !has_buckets;
-    let Some(map) = map.filter(|map| is_empty && state.has_run && has_copies(map, name)) else {
+    let Some(map) = map.filter(|map| state.has_run && has_copies(map, name)) else {
         return;
     };
     tracing::error!(
