@@ -58,14 +58,36 @@ func (all nodes) hasNoFailover(t *testing.T) {
 	}
 }
 
-// threeWithEtcd starts three nodes with two replicas, a store of three members, and automatic failover after this time. All
-// are in namespaces.
-func threeWithEtcd(t *testing.T, net *network, timeout string) (nodes, etcds) {
+// divisible is a cluster in a network of its own, with clients.
+type divisible struct {
+	net   *network
+	all   nodes
+	store etcds
+	load  *clients
+}
+
+// startDivisible starts three nodes with two replicas, a store of three members, automatic failover after this time, and
+// clients. Nodes and members are in namespaces, with cables that can be slow if they are `relayed`.
+func startDivisible(t *testing.T, timeout string, relayed bool) divisible {
 	t.Helper()
+	wantEtcd(t)
+	net := newNetwork(t)
+	net.relayed = relayed
 	store := newEtcds(t, net)
 	all := clusterIn(t, store.url(), t.TempDir(), 3, 2, net)
 	all.failOverBySelf(t, timeout)
-	return all, store
+	load := startClients(t, all, allLevels...)
+	load.more(t, 300)
+	return divisible{net: net, all: all, store: store, load: load}
+}
+
+// recovered puts the last node back, and ends the test when all copies count.
+func (d divisible) recovered(t *testing.T) {
+	t.Helper()
+	d.all.recover(t, last(d.all))
+	d.load.more(t, 300)
+	d.all.caughtUp(t)
+	d.load.finish(t)
 }
 
 // A node and a member of etcd lose the others: wholly, or in one direction. Clients still reach all nodes. The majority
@@ -76,11 +98,8 @@ func TestEtcdAndNodesAreDivided(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			wantEtcd(t)
-			net := newNetwork(t)
-			all, _ := threeWithEtcd(t, net, "1s")
-			load := startClients(t, all, allLevels...)
-			load.more(t, 300)
+			it := startDivisible(t, "1s", false)
+			net, all, load := it.net, it.all, it.load
 			each := func(change func(from, to int)) {
 				for _, inside := range []int{2, firstMember + 2} {
 					for _, outside := range []int{0, 1, firstMember, firstMember + 1} {
@@ -98,10 +117,7 @@ func TestEtcdAndNodesAreDivided(t *testing.T) {
 			load.more(t, 500)
 			each(net.carry)
 			load.more(t, 300)
-			all.recover(t, last(all))
-			load.more(t, 300)
-			all.caughtUp(t)
-			load.finish(t)
+			it.recovered(t)
 		})
 	}
 }
@@ -109,11 +125,8 @@ func TestEtcdAndNodesAreDivided(t *testing.T) {
 // Only the connections of a node to etcd are lost. Whether it is failed over or not: clients are served.
 func TestEtcdIsOutOfReachOfOneNode(t *testing.T) {
 	t.Parallel()
-	wantEtcd(t)
-	net := newNetwork(t)
-	all, store := threeWithEtcd(t, net, "1s")
-	load := startClients(t, all, allLevels...)
-	load.more(t, 300)
+	it := startDivisible(t, "1s", false)
+	net, all, store, load := it.net, it.all, it.store, it.load
 	for number := range store {
 		net.part(2, firstMember+number)
 	}
@@ -134,11 +147,8 @@ func TestEtcdIsOutOfReachOfOneNode(t *testing.T) {
 // etcd's leader hangs, and dies. Another one is elected, and no node is failed over.
 func TestEtcdLosesItsLeader(t *testing.T) {
 	t.Parallel()
-	wantEtcd(t)
-	net := newNetwork(t)
-	all, store := threeWithEtcd(t, net, "1s")
-	load := startClients(t, all, allLevels...)
-	load.more(t, 300)
+	it := startDivisible(t, "1s", false)
+	all, store, load := it.all, it.store, it.load
 	for _, member := range store {
 		member.signal(t, syscall.SIGSTOP)
 		for _, each := range all {
@@ -160,11 +170,8 @@ func TestEtcdLosesItsLeader(t *testing.T) {
 // dies meanwhile is failed over when etcd is back, and not before.
 func TestEtcdLosesItsMajority(t *testing.T) {
 	t.Parallel()
-	wantEtcd(t)
-	net := newNetwork(t)
-	all, store := threeWithEtcd(t, net, "1s")
-	load := startClients(t, all, allLevels...)
-	load.more(t, 300)
+	it := startDivisible(t, "1s", false)
+	all, store, load := it.all, it.store, it.load
 	for _, member := range store[1:] {
 		member.kill()
 	}
@@ -184,22 +191,15 @@ func TestEtcdLosesItsMajority(t *testing.T) {
 	all.hasFailedOver(t, last(all))
 	load.more(t, 300)
 	start(t, last(all))
-	all.recover(t, last(all))
-	load.more(t, 300)
-	all.caughtUp(t)
-	load.finish(t)
+	it.recovered(t)
 }
 
 // The cable of a node is slow and loses frames. That is no reason to fail it over.
 func TestEtcdAndNodesAreFarAway(t *testing.T) {
 	t.Parallel()
-	wantEtcd(t)
-	net := newNetwork(t)
-	net.relayed = true
 	// A lost frame is sent again after 200 ms.
-	all, _ := threeWithEtcd(t, net, "3s")
-	load := startClients(t, all, allLevels...)
-	load.more(t, 300)
+	it := startDivisible(t, "3s", true)
+	net, all, load := it.net, it.all, it.load
 	for _, number := range []int{2, firstMember} {
 		cable := net.relays[number]
 		cable.delay.Store(int64(10 * time.Millisecond))
