@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::Child;
 use std::thread;
 use std::time::Instant;
 
@@ -27,7 +27,8 @@ impl StartingNode {
         let mut command = serve_node(dir, node);
         let log = dir.join(format!("starting-{node}.log"));
         let file = File::create(&log).expect("a file");
-        let child = command.stdout(Stdio::null()).stderr(file).spawn();
+        let output = file.try_clone().expect("a handle");
+        let child = command.stdout(output).stderr(file).spawn();
         let child = child.expect("the command starts");
         Self { child, log }
     }
@@ -43,6 +44,11 @@ impl StartingNode {
             assert!(Instant::now() < deadline, "no {text:?}: {}", self.logged());
             thread::yield_now();
         }
+    }
+
+    /// Waits until the node serves its vBuckets: it has applied the map and holds its lease.
+    fn wait_ready(&self) {
+        self.wait_log("ready kv=");
     }
 }
 
@@ -213,7 +219,7 @@ fn nodes_of_a_lost_store_begin_no_cluster() {
     std::fs::rename(&away, &store).expect("moved back");
     let second = StartingNode::start(dir.path(), 1);
     let _first = cluster.serve(dir.path(), 0);
-    second.wait_log("the cluster map is applied");
+    second.wait_ready();
     check(&mut [cluster.connect(0), cluster.connect(1)], &written);
 }
 
@@ -255,7 +261,7 @@ fn bucket_without_settings_on_a_node_is_served_after_adopt() {
     let (code, said, why) = bucket(&cluster, 1, &["adopt", "default"]);
     assert_eq!(code, Some(0), "{why}");
     assert_eq!(said, "bucket \"default\" is served\n");
-    node.wait_log("the cluster map is applied");
+    node.wait_ready();
     check(&mut [cluster.connect(0), cluster.connect(1)], &written);
     // Another map drops neither.
     let (code, _, why) = bucket(&cluster, 0, &["create", "second"]);
