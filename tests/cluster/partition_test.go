@@ -66,15 +66,15 @@ type divisible struct {
 	load  *clients
 }
 
-// startDivisible starts three nodes with two replicas, a store of three members, automatic failover after this time, and
-// clients. Nodes and members are in namespaces, with cables that can be slow if they are `relayed`.
-func startDivisible(t *testing.T, timeout string, relayed bool) divisible {
+// startDivisible starts nodes that all have a copy of each vBucket, a store of three members, automatic failover after this
+// time, and clients. Nodes and members are in namespaces, with cables that can be slow if they are `relayed`.
+func startDivisible(t *testing.T, count int, timeout string, relayed bool) divisible {
 	t.Helper()
 	wantEtcd(t)
 	net := newNetwork(t)
 	net.relayed = relayed
 	store := newEtcds(t, net)
-	all := clusterIn(t, store.url(), t.TempDir(), 3, 2, net)
+	all := clusterIn(t, store.url(), t.TempDir(), count, count-1, net)
 	all.failOverBySelf(t, timeout)
 	load := startClients(t, all, allLevels...)
 	load.more(t, 300)
@@ -98,7 +98,7 @@ func TestEtcdAndNodesAreDivided(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			it := startDivisible(t, "1s", false)
+			it := startDivisible(t, 3, "1s", false)
 			net, all, load := it.net, it.all, it.load
 			each := func(change func(from, to int)) {
 				for _, inside := range []int{2, firstMember + 2} {
@@ -125,7 +125,7 @@ func TestEtcdAndNodesAreDivided(t *testing.T) {
 // Only the connections of a node to etcd are lost. Whether it is failed over or not: clients are served.
 func TestEtcdIsOutOfReachOfOneNode(t *testing.T) {
 	t.Parallel()
-	it := startDivisible(t, "1s", false)
+	it := startDivisible(t, 3, "1s", false)
 	net, all, store, load := it.net, it.all, it.store, it.load
 	for number := range store {
 		net.part(2, firstMember+number)
@@ -147,7 +147,7 @@ func TestEtcdIsOutOfReachOfOneNode(t *testing.T) {
 // etcd's leader hangs, and dies. Another one is elected, and no node is failed over.
 func TestEtcdLosesItsLeader(t *testing.T) {
 	t.Parallel()
-	it := startDivisible(t, "1s", false)
+	it := startDivisible(t, 3, "1s", false)
 	all, store, load := it.all, it.store, it.load
 	for _, member := range store {
 		member.signal(t, syscall.SIGSTOP)
@@ -170,7 +170,7 @@ func TestEtcdLosesItsLeader(t *testing.T) {
 // dies meanwhile is failed over when etcd is back, and not before.
 func TestEtcdLosesItsMajority(t *testing.T) {
 	t.Parallel()
-	it := startDivisible(t, "1s", false)
+	it := startDivisible(t, 3, "1s", false)
 	all, store, load := it.all, it.store, it.load
 	for _, member := range store[1:] {
 		member.kill()
@@ -198,7 +198,7 @@ func TestEtcdLosesItsMajority(t *testing.T) {
 func TestEtcdAndNodesAreFarAway(t *testing.T) {
 	t.Parallel()
 	// A lost frame is sent again after 200 ms.
-	it := startDivisible(t, "3s", true)
+	it := startDivisible(t, 3, "3s", true)
 	net, all, load := it.net, it.all, it.load
 	for _, number := range []int{2, firstMember} {
 		cable := net.relays[number]
