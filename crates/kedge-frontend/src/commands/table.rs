@@ -296,7 +296,7 @@ commands! {
             run: config::cluster_config, access: RequiredAccess::User, timing: None,
             reply: ReplyKind::Mutation, long: LongRun::Never,
             tested: "sdk codec server",
-            notes: "with known version, with and without a bucket",
+            notes: "with known version, with and without a bucket; NoBucket after the bucket was dropped",
         }
         [CollectionsGetManifest] {
             run: collections::manifest, access: RequiredAccess::Somewhere(Rights::ACCESS), timing: None,
