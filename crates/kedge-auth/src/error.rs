@@ -188,6 +188,9 @@ pub enum StoreProblem {
     /// A user occurs twice.
     #[error("the user is there twice")]
     Duplicate,
+    /// A document of a user or group has another name than the user or group, or a reserved one.
+    #[error("its document has another name")]
+    Name,
     /// A group occurs twice.
     #[error("a group is there twice")]
     DuplicateGroup,

@@ -5,7 +5,7 @@
 //! * A user's rights are computed from the user and the groups when they are needed; nothing is copied.
 //! * Only a full administrator changes users and groups that can grant rights to others.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::error::{AuthError, UserNameProblem};
 use crate::limits::{
@@ -112,7 +112,7 @@ impl UserStore {
         check_unreserved(id)?;
         self.guard_user(id, by)?;
         let groups = match &change.groups {
-            Some(groups) => Some(self.known_groups(groups)?),
+            Some(groups) => Some(known_groups(&self.groups, groups)?),
             None => None,
         };
         if self.exists(id) {
@@ -210,18 +210,6 @@ impl UserStore {
         Ok(())
     }
 
-    /// Checks the group names of one user.
-    pub(crate) fn known_groups(&self, names: &[String]) -> Result<BTreeSet<String>, AuthError> {
-        if let Some(unknown) = names.iter().find(|name| !self.groups.contains_key(*name)) {
-            return Err(AuthError::UnknownGroup(unknown.clone()));
-        }
-        let names: BTreeSet<String> = names.iter().cloned().collect();
-        if names.len() > GROUPS_PER_USER_MAX {
-            return Err(AuthError::TooManyGroups);
-        }
-        Ok(names)
-    }
-
     fn guard_user(&self, id: &str, by: Privileges) -> Result<(), AuthError> {
         guard(&self.roles_of(id), by)
     }
@@ -232,6 +220,21 @@ impl UserStore {
             None => Ok(()),
         }
     }
+}
+
+/// Checks the group names of one user.
+pub(crate) fn known_groups(
+    groups: &BTreeMap<String, Group>,
+    names: &[String],
+) -> Result<BTreeSet<String>, AuthError> {
+    if let Some(unknown) = names.iter().find(|name| !groups.contains_key(*name)) {
+        return Err(AuthError::UnknownGroup(unknown.clone()));
+    }
+    let names: BTreeSet<String> = names.iter().cloned().collect();
+    if names.len() > GROUPS_PER_USER_MAX {
+        return Err(AuthError::TooManyGroups);
+    }
+    Ok(names)
 }
 
 /// Returns whether a name of a user or group is reserved for the server, such as the user as which nodes of a cluster

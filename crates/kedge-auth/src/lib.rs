@@ -41,6 +41,7 @@ mod cache;
 mod catalogue;
 mod client;
 mod credential;
+mod documents;
 mod error;
 mod group;
 mod hash;
@@ -52,11 +53,13 @@ mod privilege;
 mod random;
 mod roles;
 mod server;
+mod shared;
 mod store;
 
 pub use auth_file::{AuthFile, AuthFileError};
 pub use catalogue::{RoleInfo, RoleKind, roles_catalogue};
 pub use client::{ClientSession, ClientStep};
+pub use documents::{COMMON_DOCUMENT, UserDocuments};
 pub use error::{AuthError, PasswordProblem, RoleProblem, StoreProblem, UserNameProblem};
 pub use group::{Group, GroupChange, UserChange, is_reserved};
 pub use limits::{
@@ -70,4 +73,5 @@ pub use privilege::{Privilege, Privileges};
 pub use random::random_nonce;
 pub use roles::{PartialPrivileges, Role, Roles};
 pub use server::{LoginFailure, ServerSession, ServerStep};
+pub use shared::UsersRevision;
 pub use store::{User, UserStore};

@@ -1,8 +1,8 @@
-//! The stored form of a [`UserStore`]: JSON, version 2.
+//! The stored form of a [`UserStore`]: JSON, version 3.
 //!
 //! ```json
 //! {
-//!   "version": 2,
+//!   "version": 3,
 //!   "fallback_salt_key": "<base64, 32 bytes>",
 //!   "iterations": 4096,
 //!   "users": [
@@ -30,13 +30,14 @@
 //!       "roles": ["data_reader[*]"],
 //!       "ldap_group_ref": ""
 //!     }
-//!   ]
+//!   ],
+//!   "shared": {"cluster": "<uuid>", "generation": "<uuid>", "revision": 7}
 //! }
 //! ```
 //!
 //! Times are seconds since 1970 (UTC). All three credentials are always present, each with the four fields. An unknown
-//! field is an error: this program must not drop it at the next write. Any change of the form is a new version. Version
-//! 1, which is read too, has no groups.
+//! field is an error: this program must not drop it at the next write. Any change of the form is a new version. `shared` is
+//! there if a cluster shares the users. Versions 1 and 2, which are read too, do not have it, and version 1 has no groups.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -47,19 +48,20 @@ use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
 use crate::cache::VerifiedCache;
-use crate::credential::{Credential, Credentials};
+use crate::credential::{Credential, Credentials, FallbackKey};
 use crate::error::{AuthError, StoreProblem};
-use crate::group::{Group, check_group_name};
+use crate::group::{Group, check_group_name, known_groups};
 use crate::hash::{Hash, Secret};
 use crate::limits::{
     DISPLAY_NAME_BYTES_MAX, GROUPS_MAX, ITERATIONS_MAX, ITERATIONS_MIN, SALT_BYTES_MAX,
     SALT_BYTES_MIN, USERS_MAX,
 };
 use crate::roles::Roles;
+use crate::shared::UsersRevision;
 use crate::store::{User, UserStore, check_display_name, check_name, check_text};
 
 /// The version of the stored form that is written; this program reads it and [`OLDEST_VERSION`].
-pub const STORE_VERSION: u64 = 2;
+pub const STORE_VERSION: u64 = 3;
 
 /// The oldest supported version.
 const OLDEST_VERSION: u64 = 1;
@@ -79,11 +81,13 @@ struct StoreDoc {
     users: Vec<UserDoc>,
     #[serde(default)]
     groups: Vec<GroupDoc>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    shared: Option<UsersRevision>,
 }
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct GroupDoc {
+pub(crate) struct GroupDoc {
     name: String,
     description: String,
     roles: Vec<String>,
@@ -92,7 +96,7 @@ struct GroupDoc {
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct UserDoc {
+pub(crate) struct UserDoc {
     id: String,
     name: String,
     roles: Vec<String>,
@@ -135,6 +139,7 @@ impl UserStore {
             iterations: self.iterations,
             users: self.users.values().map(UserDoc::from).collect(),
             groups: self.groups.iter().map(GroupDoc::from).collect(),
+            shared: self.shared.clone(),
         };
         let mut text = serde_json::to_string_pretty(&doc).expect("text and numbers become JSON");
         text.push('\n');
@@ -157,27 +162,41 @@ impl UserStore {
             });
         }
         let doc: StoreDoc = serde_json::from_str(text).map_err(malformed)?;
-        let corrupt = |problem| AuthError::CorruptStore {
-            user: None,
-            problem,
+        let parts = StoreParts {
+            users: doc.users,
+            groups: doc.groups,
         };
-        if doc.users.len() > USERS_MAX {
+        let (users, groups) = parts.read()?;
+        Ok(Self {
+            users,
+            groups,
+            fallback_salt_key: decode_fallback_key(&doc.fallback_salt_key)?,
+            iterations: sane_iterations(doc.iterations)?,
+            shared: doc.shared,
+            verified: VerifiedCache::new()?,
+        })
+    }
+}
+
+/// Users and groups by their names.
+type UsersAndGroups = (BTreeMap<String, User>, BTreeMap<String, Group>);
+
+/// The users and groups as read.
+pub(crate) struct StoreParts {
+    pub(crate) users: Vec<UserDoc>,
+    pub(crate) groups: Vec<GroupDoc>,
+}
+
+impl StoreParts {
+    /// Checks and decodes them.
+    pub(crate) fn read(self) -> Result<UsersAndGroups, AuthError> {
+        if self.users.len() > USERS_MAX {
             return Err(AuthError::TooManyUsers);
         }
-        if !iterations_are_sane(doc.iterations) {
-            return Err(corrupt(StoreProblem::Iterations));
-        }
-        let key = decode(&doc.fallback_salt_key).and_then(|key| key.as_slice().try_into().ok());
-        let mut store = Self {
-            users: BTreeMap::new(),
-            groups: groups(doc.groups)?,
-            fallback_salt_key: Zeroizing::new(key.ok_or(corrupt(StoreProblem::FallbackKey))?),
-            iterations: doc.iterations,
-            verified: VerifiedCache::new()?,
-        };
+        let groups = groups(self.groups)?;
         let mut users = BTreeMap::new();
-        for mut doc in doc.users {
-            let names = store.known_groups(&std::mem::take(&mut doc.groups))?;
+        for mut doc in self.users {
+            let names = known_groups(&groups, &std::mem::take(&mut doc.groups))?;
             let mut user = User::try_from(doc)?;
             user.groups = names;
             match users.entry(user.id.clone()) {
@@ -191,8 +210,41 @@ impl UserStore {
                 }
             };
         }
-        store.users = users;
-        Ok(store)
+        Ok((users, groups))
+    }
+}
+
+impl UserDoc {
+    /// Returns the login name.
+    pub(crate) fn id(&self) -> &str {
+        &self.id
+    }
+}
+
+impl GroupDoc {
+    /// Returns the name.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+/// Decodes the key from which the salts of missing users are derived.
+pub(crate) fn decode_fallback_key(text: &str) -> Result<FallbackKey, AuthError> {
+    let key = decode(text).and_then(|key| key.as_slice().try_into().ok());
+    key.map(Zeroizing::new).ok_or(AuthError::CorruptStore {
+        user: None,
+        problem: StoreProblem::FallbackKey,
+    })
+}
+
+/// Checks the iterations of new passwords.
+pub(crate) fn sane_iterations(iterations: u32) -> Result<u32, AuthError> {
+    match iterations_are_sane(iterations) {
+        true => Ok(iterations),
+        false => Err(AuthError::CorruptStore {
+            user: None,
+            problem: StoreProblem::Iterations,
+        }),
     }
 }
 
@@ -326,7 +378,7 @@ fn iterations_are_sane(iterations: u32) -> bool {
     (ITERATIONS_MIN..=ITERATIONS_MAX).contains(&iterations)
 }
 
-fn encode(bytes: &[u8]) -> Zeroizing<String> {
+pub(crate) fn encode(bytes: &[u8]) -> Zeroizing<String> {
     Zeroizing::new(STANDARD.encode(bytes))
 }
 
@@ -339,7 +391,7 @@ fn decode(text: &str) -> Option<Secret> {
     clippy::needless_pass_by_value,
     reason = "the shape that map_err wants"
 )]
-fn malformed(error: serde_json::Error) -> AuthError {
+pub(crate) fn malformed(error: serde_json::Error) -> AuthError {
     AuthError::MalformedStore {
         line: error.line(),
         column: error.column(),

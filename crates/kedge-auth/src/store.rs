@@ -23,6 +23,7 @@ use crate::limits::{
 use crate::privilege::Privilege;
 use crate::random::random_bytes;
 use crate::roles::Roles;
+use crate::shared::UsersRevision;
 
 /// Characters that a user name must not contain, as in Couchbase's documentation of user names.
 const FORBIDDEN_IN_NAMES: &str = "()<>@,;:\\\"/[]?={}";
@@ -79,6 +80,8 @@ pub struct UserStore {
     pub(crate) groups: BTreeMap<String, Group>,
     pub(crate) fallback_salt_key: FallbackKey,
     pub(crate) iterations: u32,
+    /// The cluster that shares these users.
+    pub(crate) shared: Option<UsersRevision>,
     pub(crate) verified: VerifiedCache,
 }
 
@@ -93,6 +96,7 @@ impl UserStore {
             groups: BTreeMap::new(),
             fallback_salt_key: Zeroizing::new(random_bytes()?),
             iterations: ITERATIONS_DEFAULT,
+            shared: None,
             verified: VerifiedCache::new()?,
         })
     }

@@ -111,9 +111,26 @@ pub(crate) fn complete(applied: &AppliedChange) -> Result<(), EarlyReply> {
     ))
 }
 
-/// `GET /kedge/cluster/node`.
+/// Returns how long a request waits for this node.
+fn wait_of(call: &RequestContext) -> Duration {
+    let wait_ms = call.query.get("wait_ms").and_then(|text| text.parse().ok());
+    Duration::from_millis(wait_ms.unwrap_or(0)).min(WAIT_MAX)
+}
+
+/// `GET /kedge/cluster/node`. With `users` and `wait_ms`, the reply is sent when this node follows users of that revision or
+/// newer ones, or after that time.
 pub(crate) async fn about(call: RequestContext) -> Handled {
-    ok(&call.node()?.report())
+    let node = call.node()?;
+    if let Some(revision) = call.query.get("users") {
+        let wrong =
+            || EarlyReply::field_error(StatusCode::BAD_REQUEST, "users", "must be a revision");
+        let revision: u64 = revision.parse().map_err(|_| wrong())?;
+        let mut followed = call.state.parts.users.followed();
+        let is_newer = followed.wait_for(|it| *it >= revision);
+        // The caller sees from the reply whether the wait was long enough.
+        let _ = tokio::time::timeout(wait_of(&call), is_newer).await;
+    }
+    ok(&node.report())
 }
 
 /// `GET /kedge/cluster/map`.
@@ -139,11 +156,10 @@ pub(crate) async fn give(call: RequestContext, body: Body) -> Handled {
     call.blocking(move |_| adopting.adopt(map))
         .await?
         .map_err(bad)?;
-    let wait_ms = call.query.get("wait_ms").and_then(|text| text.parse().ok());
-    let wait = Duration::from_millis(wait_ms.unwrap_or(0)).min(WAIT_MAX);
     let mut applied = node.applied();
     // The caller sees from the reply whether the wait was long enough.
-    let _ = tokio::time::timeout(wait, applied.wait_for(|it| *it >= Some(revision))).await;
+    let _ =
+        tokio::time::timeout(wait_of(&call), applied.wait_for(|it| *it >= Some(revision))).await;
     ok(&node.report())
 }
 
@@ -271,19 +287,7 @@ pub(crate) async fn balance(call: RequestContext) -> Handled {
     ok(&document(&applied.map_err(|error| refusal(&error))?))
 }
 
-/// Returns whether a request changes state that each node keeps for itself, and that all nodes need.
-fn is_for_all(method: &Method, path: &str) -> bool {
-    let is_change = matches!(
-        *method,
-        Method::PUT | Method::PATCH | Method::DELETE | Method::POST
-    );
-    let is_user = path.starts_with("/settings/rbac/users/local/");
-    let is_group = path.starts_with("/settings/rbac/groups/");
-    is_change && (is_user || is_group || path.ends_with("/controller/doFlush"))
-}
-
-/// Executes a request on all nodes of the cluster if each of them keeps that state for itself: users, groups, and a
-/// flush.
+/// Executes a request on all nodes of the cluster if each of them has to do it: a flush.
 pub(crate) async fn everywhere(
     State(state): State<Arc<HttpState>>,
     request: Request,
@@ -295,7 +299,7 @@ pub(crate) async fn everywhere(
     let Some(node) = state.parts.node.clone() else {
         return next.run(request).await;
     };
-    if from_node || !is_for_all(request.method(), &path) {
+    if from_node || *request.method() != Method::POST || !path.ends_with("/controller/doFlush") {
         return next.run(request).await;
     }
     let (parts, body) = request.into_parts();

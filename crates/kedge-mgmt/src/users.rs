@@ -6,7 +6,6 @@ use axum::extract::Path;
 use axum::http::StatusCode;
 use kedge_auth::{AuthError, Privilege, Role, Roles, User, UserChange, UserStore, roles_catalogue};
 use kedge_cluster::CLUSTER_USER;
-use kedge_node::coordination::ChangeError;
 use kedge_node::iso_8601;
 use kedge_node::users::UsersError;
 use serde_json::{Value, json};
@@ -62,6 +61,7 @@ fn unknown_user() -> EarlyReply {
 pub(super) fn refusal(error: &UsersError) -> EarlyReply {
     let field = match error {
         UsersError::Save(why) => return EarlyReply::failed("save the users", why),
+        UsersError::Cluster(why) => return super::cluster::refusal(why),
         UsersError::Refused(AuthError::UnknownUser(_)) => return unknown_user(),
         UsersError::Refused(AuthError::Guarded) => {
             return EarlyReply::forbidden(&format!("cluster.{}", Privilege::Admin.name()));
@@ -136,8 +136,7 @@ pub(crate) async fn get(
     }
 }
 
-/// Returns the roles of a form, if it has any. The named buckets must exist, unless another node has checked that
-/// already.
+/// Returns the roles of a form, if it has any. The named buckets must exist.
 pub(super) fn roles_of(
     call: &RequestContext,
     form: &FormFields,
@@ -151,9 +150,6 @@ pub(super) fn roles_of(
         AuthError::UnknownRole(role) => undefined(vec![role]),
         error => refusal(&error.into()),
     })?;
-    if call.caller.id == CLUSTER_USER {
-        return Ok(Some(roles));
-    }
     let missing = roles.iter().filter(|role| !is_defined(call, role));
     let missing: Vec<String> = missing.map(ToString::to_string).collect();
     match missing.is_empty() {
@@ -194,7 +190,7 @@ fn change_of(call: &RequestContext, form: &FormFields) -> Result<UserChange, Ear
     // Unchanged: blanks are part of a password.
     let password = form.raw("password").map(str::to_owned);
     // Nodes may have different rules: those of the node that received the request apply.
-    if let Some(password) = password.as_ref().filter(|_| call.caller.id != CLUSTER_USER) {
+    if let Some(password) = &password {
         let checked = call.state.parts.users.check_length(password);
         checked.map_err(|error| refusal(&error))?;
     }
@@ -270,67 +266,23 @@ pub(crate) async fn remove(
     done_text()
 }
 
-/// `POST /controller/changePassword`: the caller's own password, on all nodes of a cluster.
+/// `POST /controller/changePassword`: the caller's own password.
 pub(crate) async fn change_password(call: RequestContext, form: FormFields) -> Handled {
     let id = call.caller.id.clone();
     let password = form.raw("password").unwrap_or_default().to_owned();
     let checked = call.state.parts.users.check_length(&password);
     checked.map_err(|error| refusal(&error))?;
-    let node = call.state.parts.node.clone();
-    let cluster = |error: &ChangeError| super::cluster::refusal(error);
-    if let Some(node) = node.clone() {
-        let all = move || match node.map() {
-            Some(map) => node.require_all(&map),
-            None => Err(ChangeError::NotBegun),
-        };
-        call.blocking(move |_| all())
-            .await?
-            .map_err(|error| cluster(&error))?;
-    }
-    let (user, new) = (id.clone(), password.clone());
     call.blocking(move |state| {
         let users = &state.parts.users;
-        users.change(|store| store.set_own_password(&user, &new, unix_secs()))
+        users.change(|store| store.set_own_password(&id, &password, unix_secs()))
     })
     .await?
     .map_err(|error| refusal(&error))?;
-    if let Some(node) = node {
-        // Each node uses its own salt: other nodes get the password, as for a user that is set. The other fields stay.
-        let path = format!("/settings/rbac/users/{LOCAL}/{}", encoded(&id));
-        let form = format!("password={}", encoded(&password));
-        call.blocking(move |_| node.repeat("PATCH", &path, FORM, form.as_bytes()))
-            .await?
-            .map_err(|error| cluster(&error))?;
-    }
     done()
-}
-
-const FORM: &str = "application/x-www-form-urlencoded";
-
-/// Encodes text for a path or a form.
-fn encoded(text: &str) -> String {
-    let encoded: String = form_urlencoded::byte_serialize(text.as_bytes()).collect();
-    encoded.replace('+', "%20")
 }
 
 /// `GET /settings/rbac/roles`.
 pub(crate) async fn roles(call: RequestContext) -> Handled {
     call.caller.require(Privilege::InspectUsers, None)?;
     ok(&roles_catalogue())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_in_paths_and_forms() {
-        for (text, expected) in [
-            ("ada", "ada"),
-            ("a b+c", "a%20b%2Bc"),
-            ("\u{e9}&", "%C3%A9%26"),
-        ] {
-            assert_eq!(encoded(text), expected);
-        }
-    }
 }

@@ -32,9 +32,9 @@ pub enum ChangeError {
     /// The coordination store did not answer, or its content cannot be used.
     #[error("{0}")]
     Store(String),
-    /// A node follows a newer map than the coordination store has.
+    /// A node follows a newer map, or newer users, than the coordination store has.
     #[error(
-        "the coordination store went backwards: node \"{0}\" follows a newer map, and puts it there again; try again"
+        "the coordination store went backwards: node \"{0}\" follows a newer map or newer users, and puts them there again; try again"
     )]
     WentBackwards(String),
     /// The node to fail over is alive.
@@ -118,6 +118,9 @@ pub struct NodeReport {
     pub revision: Option<Revision>,
     /// The revision of the map that its vBuckets have applied.
     pub applied: Option<Revision>,
+    /// The revision of the cluster's users that it follows; 0 if there is none.
+    #[serde(default)]
+    pub users: u64,
 }
 
 /// The state of the coordination store, as of the last call.

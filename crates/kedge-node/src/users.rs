@@ -7,8 +7,10 @@ use arc_swap::ArcSwap;
 use kedge_auth::UserStore;
 use kedge_disk::{Disk, DiskError, read_file, replace_file};
 use kedge_sync::{RankedMutex, ranks::UsersSave};
+use tokio::sync::watch;
 
 use crate::audit::Audit;
+use crate::coordination::ChangeError;
 use crate::state_files::{self, StateFileError};
 
 /// Saves the users durably.
@@ -39,6 +41,9 @@ pub enum UsersError {
         /// The text of the roles.
         roles: Vec<String>,
     },
+    /// The cluster that shares the users did not make the change.
+    #[error(transparent)]
+    Cluster(#[from] ChangeError),
     /// The users could not be saved.
     #[error("cannot save the users: {0}")]
     Save(#[source] Box<dyn std::error::Error + Send + Sync>),
@@ -58,10 +63,28 @@ pub enum UsersError {
     },
 }
 
+/// An edit of users, which is repeated if another change comes first. After an error they may be partly edited.
+pub type EditUsers<'e> = dyn FnMut(&mut UserStore) -> Result<(), UsersError> + 'e;
+
+/// The cluster whose nodes share their users.
+pub trait SharedUsers: Send + Sync {
+    /// Changes the users of the cluster, and has `users` [follow](Users::follow) them.
+    ///
+    /// # Errors
+    /// `Cluster`, and the errors of `edit`: nothing changes.
+    fn change(&self, users: &Users, edit: &mut EditUsers<'_>) -> Result<(), UsersError>;
+}
+
 /// All users. Reads never wait; a change is saved before it is visible.
+///
+/// The nodes of a cluster share their users, except for those with reserved names: changes are made in the cluster, and each
+/// node has a copy.
 pub struct Users {
     current: ArcSwap<UserStore>,
     save: RankedMutex<UsersSave, SaveUsers>,
+    shared: OnceLock<Arc<dyn SharedUsers>>,
+    /// The revision of the cluster's users that is followed; 0 if there is none.
+    followed: watch::Sender<u64>,
     audit: Audit,
     administrator: OnceLock<String>,
     password_chars_min: usize,
@@ -102,8 +125,10 @@ impl Users {
     #[must_use]
     pub fn new(store: UserStore, save: SaveUsers) -> Self {
         Self {
+            followed: watch::Sender::new(revision(&store)),
             current: ArcSwap::from_pointee(store),
             save: RankedMutex::new(save),
+            shared: OnceLock::new(),
             audit: Audit::off(),
             administrator: OnceLock::new(),
             password_chars_min: 1,
@@ -163,27 +188,66 @@ impl Users {
         self.current.load_full()
     }
 
-    /// Changes the users. Nothing changes if `change` or saving fails.
-    ///
-    /// # Errors
-    /// `Refused` with the error of `change`; `LastAdmin` if no user would have all rights any more; `Save`.
-    pub fn change<T>(
-        &self,
-        change: impl FnOnce(&mut UserStore) -> Result<T, kedge_auth::AuthError>,
-    ) -> Result<T, UsersError> {
-        self.make(change, false)
+    /// Shares the users with a cluster: later changes are made there. The first call counts.
+    pub fn share(&self, with: Arc<dyn SharedUsers>) {
+        self.shared.get_or_init(|| with);
     }
 
-    /// Changes the users as [`Users::change`] does, at a start that repeats the change next time: on a full disk the
-    /// change holds without being saved, and the next change saves it.
+    /// Returns the revision of the cluster's users that is followed, and its changes; 0 for own users.
+    #[must_use]
+    pub fn followed(&self) -> watch::Receiver<u64> {
+        self.followed.subscribe()
+    }
+
+    /// Changes the users, in the cluster if they are shared. Nothing changes if `change` or saving fails. `change` is repeated
+    /// if another one came first in the cluster.
     ///
     /// # Errors
-    /// The same as for [`Users::change`], except a full disk.
+    /// `Refused` with the error of `change`; `LastAdmin` if no user would have all rights any more; `Save`, `Cluster`.
+    pub fn change<T>(
+        &self,
+        mut change: impl FnMut(&mut UserStore) -> Result<T, kedge_auth::AuthError>,
+    ) -> Result<T, UsersError> {
+        let Some(shared) = self.shared.get() else {
+            return self.make(change, false);
+        };
+        let mut done = None;
+        let mut edit = |store: &mut UserStore| {
+            done = Some(keep_admin(store, &mut change)?);
+            Ok(())
+        };
+        shared.change(self, &mut edit)?;
+        Ok(done.expect("the change was made"))
+    }
+
+    /// Changes this node's own copy of the users at a start that repeats the change next time: on a full disk the change
+    /// holds without being saved, and the next change saves it.
+    ///
+    /// # Errors
+    /// Those of [`Users::change`], except a full disk and `Cluster`.
     pub fn change_at_start<T>(
         &self,
         change: impl FnOnce(&mut UserStore) -> Result<T, kedge_auth::AuthError>,
     ) -> Result<T, UsersError> {
         self.make(change, true)
+    }
+
+    /// Replaces the users by those of the cluster, unless newer ones are followed. False if nothing changed. On a full disk
+    /// they hold without being saved: rights that were taken from a user must not stay.
+    ///
+    /// # Errors
+    /// `Save`: the former users stay.
+    pub fn follow(&self, store: UserStore) -> Result<bool, UsersError> {
+        let save = self.save.lock();
+        let before = self.current.load();
+        if let (Some(followed), Some(new)) = (before.shared(), store.shared())
+            && followed.cluster == new.cluster
+            && followed.revision >= new.revision
+        {
+            return Ok(false);
+        }
+        self.put_in_place(&save, &before, store, true)?;
+        Ok(true)
     }
 
     fn make<T>(
@@ -194,22 +258,54 @@ impl Users {
         let save = self.save.lock();
         let before = self.current.load();
         let mut store = UserStore::clone(&before);
-        let done = change(&mut store)?;
-        if admins(&before) > 0 && admins(&store) == 0 {
-            return Err(UsersError::LastAdmin);
-        }
-        let saved = save(&store).map_err(UsersError::Save);
-        if let Err(error) = saved {
-            if !(at_start && error.is_no_space()) {
-                return Err(error);
-            }
-            tracing::warn!(%error, "the disk is full: what this start changes of the users holds until it ends");
-        }
-        // Verified users must not queue behind strangers because another user was changed.
-        store.keep_verified(&before);
-        self.current.store(Arc::new(store));
+        let done = keep_admin(&mut store, change)?;
+        self.put_in_place(&save, &before, store, at_start)?;
         Ok(done)
     }
+
+    /// Saves users, and has them followed from now on.
+    fn put_in_place(
+        &self,
+        save: &SaveUsers,
+        before: &UserStore,
+        store: UserStore,
+        unsaved_on_full_disk: bool,
+    ) -> Result<(), UsersError> {
+        let saved = save(&store).map_err(UsersError::Save);
+        if let Err(error) = saved {
+            if !(unsaved_on_full_disk && error.is_no_space()) {
+                return Err(error);
+            }
+            tracing::warn!(
+                %error,
+                "the disk is full: the changed users hold until this process ends, or until they are saved with the next change"
+            );
+        }
+        // Verified users must not queue behind strangers because another user was changed.
+        store.keep_verified(before);
+        let revision = revision(&store);
+        self.current.store(Arc::new(store));
+        self.followed.send_replace(revision);
+        Ok(())
+    }
+}
+
+/// Makes a change. The last administrator stays.
+fn keep_admin<T>(
+    store: &mut UserStore,
+    change: impl FnOnce(&mut UserStore) -> Result<T, kedge_auth::AuthError>,
+) -> Result<T, UsersError> {
+    let before = admins(store);
+    let done = change(store)?;
+    if before > 0 && admins(store) == 0 {
+        return Err(UsersError::LastAdmin);
+    }
+    Ok(done)
+}
+
+/// Returns the revision of a cluster's users; 0 for own ones.
+fn revision(store: &UserStore) -> u64 {
+    store.shared().map_or(0, |shared| shared.revision)
 }
 
 impl UsersError {
@@ -331,6 +427,82 @@ mod tests {
         disk.fail_next(kedge_disk::Operation::Sync, kedge_disk::Fault::NoSpace);
         let refused = users.change_at_start(|store| store.set_password("ada", "again", 4));
         assert!(matches!(refused, Err(UsersError::Save(_))), "{refused:?}");
+    }
+
+    /// A cluster that makes each change after another one came first.
+    struct Cluster;
+
+    impl SharedUsers for Cluster {
+        fn change(&self, users: &Users, edit: &mut EditUsers<'_>) -> Result<(), UsersError> {
+            edit(&mut UserStore::clone(&users.read()))?;
+            let mut next = UserStore::clone(&users.read()).into_shared(revision(2));
+            next.add("first", "secret", "ro_admin".parse()?, 2)?;
+            edit(&mut next)?;
+            users.follow(next).map(drop)
+        }
+    }
+
+    fn revision(revision: u64) -> kedge_auth::UsersRevision {
+        kedge_auth::UsersRevision {
+            cluster: "00112233445566778899aabbccddeeff".to_owned(),
+            generation: String::new(),
+            revision,
+        }
+    }
+
+    /// Returns a cluster without users, as a node reads it.
+    fn nobody(users: &Users, number: u64) -> UserStore {
+        let documents = UserStore::new().unwrap().into_shared(revision(number));
+        let read = users.read().with_documents(&documents.to_documents());
+        read.unwrap().unwrap()
+    }
+
+    #[test]
+    fn changes_of_shared_users_are_made_in_the_cluster() {
+        let users = users(true);
+        assert_eq!(*users.followed().borrow(), 0);
+        users.share(Arc::new(Cluster));
+        users
+            .change(|store| store.add("ada", "lovelace", "admin".parse()?, 3))
+            .unwrap();
+        assert_eq!(*users.followed().borrow(), 2);
+        let ids = |users: &Users| -> Vec<String> {
+            let users = users.read();
+            users.list().map(|user| user.id().to_owned()).collect()
+        };
+        assert_eq!(ids(&users), ["ada", "first", "root"]);
+        assert!(users.read().is_verified("ada", b"lovelace"));
+        // Older ones come too late.
+        assert!(!users.follow(nobody(&users, 1)).unwrap());
+        assert_eq!(ids(&users).len(), 3);
+        assert!(users.follow(nobody(&users, 3)).unwrap());
+        assert!(ids(&users).is_empty());
+    }
+
+    /// A user whose rights were taken would have kept them.
+    #[test]
+    fn full_disk_does_not_delay_users_of_the_cluster() {
+        let disk = Arc::new(kedge_disk::SimDisk::new(1));
+        let dir = std::path::Path::new("/data");
+        disk.create_dir_all(dir).unwrap();
+        let open = || Users::open(disk.clone(), dir.join("users.json")).unwrap();
+        let users = open();
+        let mut first = nobody(&users, 1);
+        first
+            .add("ada", "lovelace", "admin".parse().unwrap(), 1)
+            .unwrap();
+        users.follow(first).unwrap();
+        disk.set_capacity(Some(disk.used_bytes()));
+        let mut second = nobody(&users, 2);
+        second
+            .add("bob", "secret", "admin".parse().unwrap(), 1)
+            .unwrap();
+        users.follow(second).unwrap();
+        assert!(users.read().exists("bob") && !users.read().exists("ada"));
+        assert!(open().read().exists("ada"));
+        disk.set_capacity(None);
+        users.follow(nobody(&users, 3)).unwrap();
+        assert_eq!(*open().followed().borrow(), 3);
     }
 
     #[test]

@@ -161,9 +161,9 @@ impl Server {
         let replicator = Replicator::new(&registry, &environment.clock)
             .map_err(no_start("the replication's thread"))?;
         let replicator = Arc::new(replicator);
-        let hosts = system::names(config.cluster.as_ref());
-        let hosts = AllowedHosts::new(hosts.chain(std::mem::take(&mut config.http_allowed_hosts)));
-        let node = open_node(&mut config, &registry, &replicator, addresses.ports())?;
+        let hosts = allowed_hosts(&mut config);
+        let outer = (&environment, addresses);
+        let node = open_node(&mut config, &registry, &replicator, outer)?;
         let checks = PasswordChecks::start(&pools).map_err(no_task("the task of logins"))?;
         let parts = FrontendParts {
             registry: registry.clone(),
@@ -348,12 +348,18 @@ impl Addresses {
     }
 }
 
+/// The hosts by which requests of management may name the server.
+fn allowed_hosts(config: &mut ServerConfig) -> AllowedHosts {
+    let names = system::names(config.cluster.as_ref());
+    AllowedHosts::new(names.chain(std::mem::take(&mut config.http_allowed_hosts)))
+}
+
 /// The node as one of its cluster; `None` if it runs alone.
 fn open_node(
     config: &mut ServerConfig,
     registry: &Arc<BucketRegistry>,
     replicator: &Arc<Replicator>,
-    ports: Ports,
+    (environment, addresses): (&ServerEnvironment, Addresses),
 ) -> Result<Option<Arc<ClusterNode>>, ServerError> {
     let Some(setup) = config.cluster.take() else {
         return Ok(None);
@@ -362,8 +368,8 @@ fn open_node(
         setup,
         registry.clone(),
         replicator.clone(),
-        config.create.as_ref(),
-        ports,
+        environment.users.clone(),
+        (config.create.as_ref(), addresses.ports()),
     )?;
     Ok(Some(node))
 }

@@ -49,6 +49,8 @@ macro_rules! ranks {
 ranks! {
     0, "changes of the cluster map made by this node, one at a time", "management", "communication with the other nodes, until they follow":
         ClusterChanging = "`ClusterNode::changing`";
+    0, "changes of the cluster's users made by this node, one at a time", "management, start-up", "communication with the coordination store and the other nodes, until they follow":
+        ClusterUsersChanging = "`ClusterUsers::changing`";
     10, "creating, changing and dropping buckets, one at a time", "management", "opening and closing buckets, files":
         RegistryChange = "`BucketRegistry::change`";
     10, "changing the state of a vBucket, and rolling it back, one at a time", "the tasks `vbucket_state` and `rollback`", "syncs, reads and commits of its file":

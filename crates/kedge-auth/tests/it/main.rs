@@ -1,5 +1,6 @@
 //! The crate through its public interface.
 
+mod documents;
 mod groups;
 mod hostile;
 mod login;
@@ -14,9 +15,12 @@ use proptest::test_runner::{Config, RngSeed};
 
 /// A stored form made by other means than this crate (Python's hashlib); its user `user` has the
 /// salts and the password `pencil` of the RFCs' examples.
-const GOLDEN: &str = include_str!("../golden/users-v2.json");
+const GOLDEN: &str = include_str!("../golden/users-v3.json");
 
-/// The same without groups, in the form before.
+/// The same users, of a server alone, in the form before.
+const GOLDEN_V2: &str = include_str!("../golden/users-v2.json");
+
+/// The same without groups, in the first form.
 const GOLDEN_V1: &str = include_str!("../golden/users-v1.json");
 
 const SCRAM: [Mechanism; 3] = [

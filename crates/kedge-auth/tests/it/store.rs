@@ -9,7 +9,7 @@ use kedge_auth::{
 };
 use proptest::prelude::*;
 
-use crate::{GOLDEN, GOLDEN_V1, cases, golden, logs_in};
+use crate::{GOLDEN, GOLDEN_V1, GOLDEN_V2, cases, golden, logs_in};
 
 #[test]
 fn user_names() {
@@ -213,9 +213,10 @@ fn golden_store_file_round_trips() {
 }
 
 #[test]
-fn store_files_of_version_1_are_read() {
+fn store_files_of_earlier_versions_are_read() {
     let old = UserStore::from_json(GOLDEN_V1).unwrap();
-    let mut new = golden();
+    let mut new = UserStore::from_json(GOLDEN_V2).unwrap();
+    assert_eq!((new.shared(), golden().shared().is_some()), (None, true));
     let by = kedge_auth::Privileges::ALL;
     for name in ["operators", "readers"] {
         new.remove_group(name, by).unwrap();
@@ -258,13 +259,13 @@ fn corrupt_store_files_are_rejected_with_named_errors() {
         supported: STORE_VERSION,
     };
     for (from, to, error) in [
-        ("\"version\": 2", "\"version\": 3", version(3)),
-        ("\"version\": 2", "\"version\": 0", version(0)),
+        ("\"version\": 3", "\"version\": 4", version(4)),
+        ("\"version\": 3", "\"version\": 0", version(0)),
         // What a later version looks like inside does not matter.
         (
-            "\"version\": 2,\n  \"fallback_salt_key\"",
-            "\"version\": 3, \"else\"",
-            version(3),
+            "\"version\": 3,\n  \"fallback_salt_key\"",
+            "\"version\": 4, \"else\"",
+            version(4),
         ),
         (
             "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=",
@@ -352,8 +353,8 @@ fn corrupt_store_files_are_rejected_with_named_errors() {
         );
     }
     for (from, to) in [
-        ("\"version\": 2", "\"version\": \"2\""),
-        ("\"version\": 2,", ""),
+        ("\"version\": 3", "\"version\": \"3\""),
+        ("\"version\": 3,", ""),
         (
             "\"ldap_group_ref\": \"\"",
             "\"ldap_group_ref\": \"\", \"x\": 1",

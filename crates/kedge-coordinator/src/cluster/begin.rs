@@ -10,6 +10,7 @@ use kedge_coordination::{StoreAddress, Transaction};
 use kedge_disk::Disk;
 use kedge_node::coordination::NodeReport;
 use kedge_node::http_client::HttpClient;
+use kedge_node::users::Users;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use std::sync::Arc;
 use super::lost_copies::fail_over_if_lost;
 use super::saved_map::{NodeFile, SavedNode};
 use super::store::{PutMap, Store, StoreError, StoredState};
+use super::users::ClusterUsers;
 use crate::lease::LeaseOptions;
 
 /// The timeout of the question whether another process has the name.
@@ -48,6 +50,7 @@ pub struct ClusterSetup {
     pub(super) file: NodeFile,
     /// The content of the node's file, if it has one.
     pub(super) saved: Option<SavedNode>,
+    pub(super) users: Arc<ClusterUsers>,
 }
 
 impl ClusterSetup {
@@ -78,13 +81,24 @@ impl ClusterSetup {
             }
             (Err(error), _) => return Err(refused(error)),
         };
+        let store = Arc::new(store);
+        let last = saved.as_ref().and_then(|saved| saved.map.as_ref());
+        let last = last.map(|map| map.cluster_uuid.clone());
         Ok(Self {
+            users: Arc::new(ClusterUsers::new(store.clone(), last)),
             options,
-            store: Arc::new(store),
+            store,
             secret,
             file,
             saved,
         })
+    }
+
+    /// Shares the node's users with the cluster, and follows those of the coordination store if it has any and can be
+    /// reached.
+    pub fn share_users(&self, users: &Users) {
+        self.users.begin(users);
+        users.share(self.users.clone());
     }
 
     /// Returns the secret.

@@ -2,7 +2,8 @@
 //!
 //! The coordination store has the map, which lists the nodes and buckets and assigns vBuckets to nodes. Whoever changes the
 //! map puts it there by a transaction that compares. One thread, "kedge-store", adopts each newer map of the store; the
-//! maker of a map also sends it to all members, which is faster. One thread, "kedge-cluster", applies the map to this
+//! maker of a map also sends it to all members, which is faster. The same thread follows the cluster's users. One thread,
+//! "kedge-cluster", applies the map to this
 //! node's buckets and vBuckets. One thread for each other node, "kedge-peer-NAME", asks it for its state, so that a node
 //! that hangs delays nothing else. One thread, "kedge-replicas", changes numbers of replicas and completes copies that have
 //! caught up. One thread, "kedge-moves", records finished takeovers in the map.
@@ -39,6 +40,7 @@ mod saved_map;
 mod status;
 mod store;
 mod store_link;
+mod users;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicBool;
@@ -49,6 +51,7 @@ use std::time::Duration;
 use kedge_bucket::BucketConfig;
 use kedge_cluster::{CLUSTER_USER, ClusterError, ClusterMap, MapNode, Ports, Revision};
 use kedge_node::registry::BucketRegistry;
+use kedge_node::users::Users;
 use kedge_sync::{
     RankedMutex,
     ranks::{ClusterChanging, ClusterFenced, ClusterTaken},
@@ -60,6 +63,7 @@ use self::followed::{Followed, bucket_uuids};
 use self::peer::{ASK_INTERVAL, ASK_TIMEOUT};
 use self::peers::Peers;
 use self::store::Store;
+use self::users::ClusterUsers;
 use crate::lease::NodeLease;
 use crate::replication::{NodeIdentity, Replicator};
 
@@ -79,7 +83,7 @@ type ThreadBody = fn(&Weak<ClusterNode>);
 /// This node as a member of a cluster. Share it as `Arc<ClusterNode>`.
 pub struct ClusterNode {
     followed: Arc<Followed>,
-    peers: Peers,
+    peers: Arc<Peers>,
     store: Arc<Store>,
     registry: Arc<BucketRegistry>,
     replicator: Arc<Replicator>,
@@ -90,6 +94,9 @@ pub struct ClusterNode {
     /// The fenced nodes, which are about to be failed over, and the ends of the fences.
     fenced: RankedMutex<ClusterFenced, BTreeMap<u16, std::time::Instant>>,
     failovers: Arc<FailoverControl>,
+    /// This node's copy of the cluster's users.
+    users: Arc<Users>,
+    shared_users: Arc<ClusterUsers>,
     /// vBuckets that were taken over, until the map contains that.
     taken: RankedMutex<ClusterTaken, Vec<(String, u16)>>,
     lease_options: LeaseOptions,
@@ -119,8 +126,8 @@ impl ClusterNode {
         setup: ClusterSetup,
         registry: Arc<BucketRegistry>,
         replicator: Arc<Replicator>,
-        create: Option<&BucketConfig>,
-        ports: Ports,
+        users: Arc<Users>,
+        (create, ports): (Option<&BucketConfig>, Ports),
     ) -> Result<Arc<Self>, ClusterError> {
         let has_buckets = !registry.list().is_empty();
         let started = begin::start(&setup, ports, has_buckets, |node| {
@@ -143,8 +150,8 @@ impl ClusterNode {
         let store = setup.store;
         let followed = Followed::new(started, setup.file, store.clone(), registry.clone());
         let followed = Arc::new(followed);
-        Ok(Arc::new_cyclic(|this| Self {
-            peers: Peers::new(followed.clone()),
+        let node = Arc::new_cyclic(|this: &Weak<Self>| Self {
+            peers: Arc::new(Peers::new(followed.clone())),
             failovers: Arc::new(FailoverControl::new(
                 store.clone(),
                 registry.clone(),
@@ -155,6 +162,8 @@ impl ClusterNode {
             store,
             registry,
             replicator,
+            users,
+            shared_users: setup.users,
             stored,
             changing: RankedMutex::default(),
             fenced: RankedMutex::default(),
@@ -163,7 +172,11 @@ impl ClusterNode {
             lease: OnceLock::new(),
             this: this.clone(),
             begun: AtomicBool::new(false),
-        }))
+        });
+        node.shared_users
+            .belong_to(node.followed.clone(), node.peers.clone());
+        node.users.share(node.shared_users.clone());
+        Ok(node)
     }
 
     /// Starts asking the other nodes, and following the store and the map.

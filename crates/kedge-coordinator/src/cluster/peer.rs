@@ -164,7 +164,22 @@ impl Peer {
 
     /// Returns the state that the node reports.
     pub(super) fn about(&self, within: Duration) -> Result<NodeReport, PeerError> {
-        let reply = self.request("GET", "/kedge/cluster/node", &[], within)?;
+        self.report("/kedge/cluster/node", within)
+    }
+
+    /// Returns the state that the node reports when it follows users of that revision or newer ones, or after `wait`.
+    pub(super) fn await_users(
+        &self,
+        revision: u64,
+        wait: Duration,
+    ) -> Result<NodeReport, PeerError> {
+        let ms = wait.as_millis();
+        let path = format!("/kedge/cluster/node?users={revision}&wait_ms={ms}");
+        self.report(&path, wait + ASK_TIMEOUT)
+    }
+
+    fn report(&self, path: &str, within: Duration) -> Result<NodeReport, PeerError> {
+        let reply = self.request("GET", path, &[], within)?;
         let about: NodeReport = serde_json::from_slice(&reply.body)?;
         if about.node == self.name {
             Ok(about)
@@ -333,6 +348,7 @@ mod tests {
             node: "n_1".to_owned(),
             revision: None,
             applied: None,
+            users: 0,
         };
         let mut status = PeerStatus {
             about: Some((about, answered)),

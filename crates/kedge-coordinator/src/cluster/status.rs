@@ -47,6 +47,7 @@ impl ClusterNode {
             node: self.name().to_owned(),
             revision: self.followed.revision(),
             applied: self.followed.applied_revision(),
+            users: *self.users.followed().borrow(),
         }
     }
 

@@ -8,6 +8,7 @@
 //! | `alive/NAME` | the lease of a node | the node, again and again; who fails it over |
 //! | `orchestrator` | the orchestrator | the node that takes the office |
 //! | `settings/auto_failover` | the settings and the count of automatic failovers | any node |
+//! | `users/common`, `users/GENERATION/...` | the [users](super::users) and groups | the node that changes them |
 //!
 //! Invariants:
 //! * The map changes by transactions that compare the revision of the store in which the key was changed last. A map that
@@ -18,6 +19,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use kedge_auth::COMMON_DOCUMENT;
 use kedge_cluster::{ClusterError, ClusterMap, ClusterSecret, NodeRecord};
 use kedge_coordination::{
     Change, Compare, CoordinationError, Coordinator, Revision, Snapshot, StoreAddress,
@@ -27,7 +29,7 @@ use kedge_node::coordination::{ChangeError, LeaseStatus, StoreStatus};
 use kedge_sync::{RankedMutex, ranks::ClusterStore};
 
 /// The key of the map.
-const MAP_KEY: &str = "map";
+pub(super) const MAP_KEY: &str = "map";
 /// The key of the office of the orchestrator.
 pub(super) const ORCHESTRATOR_KEY: &str = "orchestrator";
 /// The key of the settings of automatic failover.
@@ -36,6 +38,8 @@ pub(super) const AUTO_FAILOVER_KEY: &str = "settings/auto_failover";
 pub(super) const ALIVE_KEYS: &str = "alive/";
 /// The beginning of the keys of nodes' records.
 const RECORD_KEYS: &str = "nodes/";
+/// The beginning of the keys of the users' documents.
+pub(super) const USERS_KEYS: &str = "users/";
 /// The key of the secret.
 const SECRET_KEY: &str = "secret";
 /// The timeout of a call.
@@ -68,10 +72,15 @@ impl StoredMap {
     }
 }
 
+/// Returns the map in a snapshot; `None` if there is none.
+pub(super) fn map_in(snapshot: &Snapshot) -> Result<Option<StoredMap>, StoreError> {
+    let entry = snapshot.entry(MAP_KEY);
+    Ok(entry.map(StoredMap::read).transpose()?)
+}
+
 /// Returns the revision of the map in a snapshot; `None` if there is none, or it cannot be read.
 pub(super) fn map_revision(snapshot: &Snapshot) -> Option<kedge_cluster::Revision> {
-    let stored = StoredMap::read(snapshot.entry(MAP_KEY)?);
-    Some(stored.ok()?.map.revision)
+    Some(map_in(snapshot).ok()??.map.revision)
 }
 
 /// The keys that a node reads, at one revision of the store.
@@ -227,7 +236,7 @@ impl Store {
         let entry = |key: &str| snapshot.entry(key);
         let record = entry(&record_key(node)).map(|it| NodeRecord::from_json(&it.value));
         Ok(StoredState {
-            map: entry(MAP_KEY).map(StoredMap::read).transpose()?,
+            map: map_in(&snapshot)?,
             record: record.transpose()?,
             has_run: entry(&alive_key(node)).is_some(),
             revision: snapshot.revision(),
@@ -250,8 +259,7 @@ impl Store {
     /// Reads the map.
     pub(super) fn read_map(&self) -> Result<Option<StoredMap>, StoreError> {
         let snapshot: Snapshot = self.call(|store| store.read(CALL_TIMEOUT))?;
-        let entry = snapshot.entry(MAP_KEY);
-        Ok(entry.map(StoredMap::read).transpose()?)
+        map_in(&snapshot)
     }
 
     /// Watches the changes after a revision.
@@ -349,6 +357,12 @@ impl Store {
         self.call(|store| store.transact(&delete, CALL_TIMEOUT))?;
         Ok(())
     }
+}
+
+/// Returns whether the users are among the changes of a revision.
+pub(super) fn has_users(changes: &[Change]) -> bool {
+    let is_common = |key: &str| key.strip_prefix(USERS_KEYS) == Some(COMMON_DOCUMENT);
+    changes.iter().any(|change| is_common(change.key()))
 }
 
 /// Returns the map among the changes of a revision; `Some(None)` if the key was deleted.

@@ -1,4 +1,4 @@
-//! The thread "kedge-store": follows the map in the coordination store.
+//! The thread "kedge-store": follows the map and the users in the coordination store.
 //!
 //! [`StoreLink`] decides which call comes next, and [`act_on`] what a map in the store means for the node; neither of them
 //! makes a call.
@@ -14,9 +14,10 @@ use std::time::Duration;
 use kedge_cluster::{ClusterError, ClusterMap, plan_node_change};
 use kedge_coordination::{CoordinationError, ReadAgain, Revision, Transaction, Watch, WatchEvent};
 use kedge_node::coordination::ChangeError;
+use kedge_node::users::UsersError;
 
 use super::ClusterNode;
-use super::store::{PutMap, StoreError, StoredMap, map_of};
+use super::store::{PutMap, StoreError, StoredMap, has_users, map_of};
 
 /// The longest wait for a change. The thread notices after it that the server stops.
 const WATCH_WAIT: Duration = Duration::from_millis(500);
@@ -142,6 +143,8 @@ enum StepError {
     Store(#[from] StoreError),
     #[error(transparent)]
     Change(#[from] ChangeError),
+    #[error(transparent)]
+    Users(#[from] UsersError),
 }
 
 impl From<CoordinationError> for StepError {
@@ -168,6 +171,11 @@ pub(super) fn run(node: &Weak<ClusterNode>) {
             StepError::Store(StoreError::Store(error)) => link.failed(&error),
             StepError::Store(StoreError::Content(error)) => {
                 node.followed.refuse_map(error.to_string());
+                link.has_ended();
+                PAUSES.1
+            }
+            StepError::Users(error) => {
+                tracing::warn!(%error, "the users of the coordination store are not followed yet");
                 link.has_ended();
                 PAUSES.1
             }
@@ -198,6 +206,7 @@ impl ClusterNode {
                 }
                 self.follow_stored(state.map.as_ref())?;
                 self.update_entry()?;
+                self.shared_users.follow(&self.users)?;
                 link.was_read(state.revision);
             }
             StoreCall::Watch { after } => {
@@ -220,6 +229,9 @@ impl ClusterNode {
                         {
                             self.follow_stored(Some(&stored))?;
                             self.update_entry()?;
+                        }
+                        if has_users(&changes) {
+                            self.shared_users.follow(&self.users)?;
                         }
                     }
                     Some(WatchEvent::ReadAgain(why)) => {

@@ -37,8 +37,8 @@ fn ask(client: &mut Client, opcode: Opcode, path: &str) -> Reply {
 }
 
 pub(crate) fn as_user(kedge: &Kedge, user: &str, roles: &str) -> Client {
-    let roles = roles.parse().unwrap();
-    let add = |store: &mut kedge_auth::UserStore| store.add(user, PASSWORD, roles, 1);
+    let roles: kedge_auth::Roles = roles.parse().unwrap();
+    let add = |store: &mut kedge_auth::UserStore| store.add(user, PASSWORD, roles.clone(), 1);
     kedge.users.change(add).unwrap();
     let mut client = kedge.connect();
     client.hello(SDK_FEATURES);

@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use kedge_auth::{Privilege, RESERVED_PREFIX, Roles};
-use kedge_node::users::Users;
+use kedge_auth::{AuthError, Privilege, RESERVED_PREFIX, Roles, UserStore};
+use kedge_node::users::{Users, UsersError};
 
 use super::ServeError;
 use crate::settings::{DEFAULT_PASSWORD, Effective, Settings};
@@ -94,18 +94,46 @@ pub(super) fn ensure(users: &Users, effective: &Effective) -> Result<(), ServeEr
             "there is no user \"{user}\" yet; give --password too, to make it"
         ))),
         Action::Add => {
-            users.change_at_start(|store| store.add(user, password, Roles::admin(), now_s()))?;
-            tracing::info!(user, "created the administrator");
+            let add = |store: &mut UserStore| store.add(user, password, Roles::admin(), now_s());
+            if change(users, user, add)? {
+                tracing::info!(user, "created the administrator");
+            }
             Ok(())
         }
         Action::SetPassword => {
-            users.change_at_start(|store| store.set_password(user, password, now_s()))?;
-            tracing::warn!(
-                user,
-                "replaced the stored password by the one given at this start"
-            );
+            let set = |store: &mut UserStore| store.set_password(user, password, now_s());
+            if change(users, user, set)? {
+                tracing::warn!(
+                    user,
+                    "replaced the stored password by the one given at this start"
+                );
+            }
             Ok(())
         }
+    }
+}
+
+/// Changes the administrator, in the cluster if the node follows its users. False if the cluster does not make the change: the
+/// node serves with the users that it has.
+fn change(
+    users: &Users,
+    user: &str,
+    change: impl FnMut(&mut UserStore) -> Result<(), AuthError>,
+) -> Result<bool, ServeError> {
+    if users.read().shared().is_none() {
+        users.change_at_start(change)?;
+        return Ok(true);
+    }
+    match users.change(change) {
+        Ok(()) => Ok(true),
+        Err(UsersError::Cluster(error)) => {
+            tracing::warn!(
+                user, %error,
+                "the password given at this start is not that of the cluster, and is not used"
+            );
+            Ok(false)
+        }
+        Err(error) => Err(error.into()),
     }
 }
 

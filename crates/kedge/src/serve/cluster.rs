@@ -102,14 +102,14 @@ fn host(settings: &Settings) -> Result<String, SettingsError> {
     Err(refused("advertise", &why))
 }
 
-/// Creates the user as which other nodes log in, with the cluster's secret as its password.
+/// Creates the user as which other nodes log in, with the cluster's secret as its password. It is this node's own.
 pub(super) fn ensure_user(users: &Users, cluster: &ClusterSetup) -> Result<(), ServeError> {
     let secret = cluster.secret();
     let store = users.read();
     if store.exists(CLUSTER_USER) {
         // Done in any case: without all rights nodes would be cut off from each other.
         if store.roles_of(CLUSTER_USER) != Roles::admin() {
-            users.change(|store| store.set_roles(CLUSTER_USER, Roles::admin()))?;
+            users.change_at_start(|store| store.set_roles(CLUSTER_USER, Roles::admin()))?;
         }
         if !store.verify_password(CLUSTER_USER, secret.as_bytes()) {
             users.change_at_start(|store| store.set_password(CLUSTER_USER, secret, now_s()))?;

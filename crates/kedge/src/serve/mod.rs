@@ -128,9 +128,12 @@ fn serve(effective: &Effective) -> Result<(), ServeError> {
     let users = Users::open(Arc::clone(&disk), settings.data_dir.join(USERS_FILE))?;
     let users = users.with_password_length_min(settings.password_length_min.into());
     let users = Arc::new(users.audited(audit(&disk, settings)?));
+    let cluster = cluster::prepare(effective, &disk)?;
+    if let Some(cluster) = &cluster {
+        cluster.share_users(&users);
+    }
     administrator::ensure(&users, effective)?;
     administrator::check_exposure(&users, settings)?;
-    let cluster = cluster::prepare(effective, &disk)?;
     let memcached = memcached::config(effective, cluster.is_some(), &users)?;
     if let Some(cluster) = &cluster {
         cluster::ensure_user(&users, cluster)?;

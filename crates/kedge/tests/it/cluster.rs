@@ -117,13 +117,17 @@ impl Cluster {
         self.nodes[node].mgmt
     }
 
+    pub(crate) fn kv(&self, node: usize) -> SocketAddr {
+        self.nodes[node].kv
+    }
+
     pub(crate) fn http(&self, node: usize) -> ManagementClient {
         let mgmt = self.mgmt(node);
         ManagementClient::new(&mgmt.ip().to_string(), mgmt.port(), USER, PASSWORD)
     }
 
     pub(crate) fn connect(&self, node: usize) -> ClientConnection {
-        connect_to(self.nodes[node].kv, PASSWORD).expect("a connection")
+        connect_to(self.kv(node), PASSWORD).expect("a connection")
     }
 
     /// `kedge cluster ...`, asked of one node.

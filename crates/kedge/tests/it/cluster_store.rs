@@ -14,6 +14,11 @@ use crate::process::{PASSWORD, Server, USER, kedge, run};
 
 /// Returns the command that starts another node with the store of a cluster in a directory.
 pub(crate) fn another(dir: &Path, name: &str, data: &Path) -> Command {
+    another_with(dir, name, data, PASSWORD)
+}
+
+/// The same, with another password of the administrator.
+pub(crate) fn another_with(dir: &Path, name: &str, data: &Path, password: &str) -> Command {
     let mut command = kedge(&[
         "serve",
         "--kv-port=0",
@@ -21,7 +26,7 @@ pub(crate) fn another(dir: &Path, name: &str, data: &Path) -> Command {
         "--memcached-enabled",
     ]);
     command
-        .args(["--memcached-port=0", "--user", USER, "--password", PASSWORD])
+        .args(["--memcached-port=0", "--user", USER, "--password", password])
         .args(["--coordinator", &store_in(dir), "--node-name", name])
         .arg("--data-dir")
         .arg(data);

@@ -7,6 +7,7 @@ mod check_catalogs;
 mod cluster;
 mod cluster_files;
 mod cluster_store;
+mod cluster_users;
 mod collections;
 mod couchstore;
 mod couchstore_check;

@@ -1,0 +1,161 @@
+//! The users that the nodes of a cluster share, as JSON documents: one for each user and group, and one that all have in
+//! common.
+//!
+//! | name | content |
+//! |---|---|
+//! | `common` | `version` of the documents (1), `cluster`, `generation`, `revision`, `fallback_salt_key`, `iterations` |
+//! | `GENERATION/local/USER` | a user, as in the [stored form](crate::UserStore::to_json) |
+//! | `GENERATION/groups/GROUP` | a group, as there |
+//!
+//! Only documents of the generation that `common` names are valid. More changes than are made together are written as another
+//! generation, which becomes valid with one change of `common`.
+//!
+//! Invariants:
+//! * Reserved users and groups, which are a node's own, are in no document.
+//! * No document contains a password.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
+
+use crate::error::{AuthError, StoreProblem};
+use crate::group::is_reserved;
+use crate::persist::{
+    GroupDoc, StoreParts, UserDoc, decode_fallback_key, encode, malformed, sane_iterations,
+};
+use crate::shared::UsersRevision;
+use crate::store::UserStore;
+
+/// The name of the document that all users have in common. Every change of another document changes it, too.
+pub const COMMON_DOCUMENT: &str = "common";
+/// The second parts of the names of the other documents.
+const LOCAL: &str = "local";
+const GROUPS: &str = "groups";
+/// The version of the documents.
+const DOCUMENTS_VERSION: u64 = 1;
+
+/// The documents, by name.
+pub type UserDocuments = BTreeMap<String, Vec<u8>>;
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CommonDoc {
+    version: u64,
+    cluster: String,
+    generation: String,
+    revision: u64,
+    fallback_salt_key: Zeroizing<String>,
+    iterations: u32,
+}
+
+impl UserStore {
+    /// Returns the cluster that shares these users; `None` for a server's own users.
+    #[must_use]
+    pub const fn shared(&self) -> Option<&UsersRevision> {
+        self.shared.as_ref()
+    }
+
+    /// Returns these users as those that a cluster shares, in this revision.
+    #[must_use]
+    pub fn into_shared(self, shared: UsersRevision) -> Self {
+        Self {
+            shared: Some(shared),
+            ..self
+        }
+    }
+
+    /// Encodes the users that a cluster shares; none for a server's own ones.
+    #[must_use]
+    pub fn to_documents(&self) -> UserDocuments {
+        let mut documents = UserDocuments::new();
+        let Some(shared) = &self.shared else {
+            return documents;
+        };
+        let common = CommonDoc {
+            version: DOCUMENTS_VERSION,
+            cluster: shared.cluster.clone(),
+            generation: shared.generation.clone(),
+            revision: shared.revision,
+            fallback_salt_key: encode(&*self.fallback_salt_key),
+            iterations: self.iterations,
+        };
+        let generation = &shared.generation;
+        documents.insert(COMMON_DOCUMENT.to_owned(), json(&common));
+        for (id, user) in self.users.iter().filter(|(id, _)| !is_reserved(id)) {
+            let name = format!("{generation}/{LOCAL}/{id}");
+            documents.insert(name, json(&UserDoc::from(user)));
+        }
+        for group in self.groups.iter().filter(|(name, _)| !is_reserved(name)) {
+            let name = format!("{generation}/{GROUPS}/{}", group.0);
+            documents.insert(name, json(&GroupDoc::from(group)));
+        }
+        documents
+    }
+
+    /// Returns the users of documents, with the reserved users of this store; `None` without the common document. No password
+    /// was verified yet: see [`UserStore::keep_verified`].
+    ///
+    /// # Errors
+    /// Those of [`UserStore::from_json`].
+    pub fn with_documents(&self, documents: &UserDocuments) -> Result<Option<Self>, AuthError> {
+        let Some(common) = documents.get(COMMON_DOCUMENT) else {
+            return Ok(None);
+        };
+        let common: CommonDoc = serde_json::from_slice(common).map_err(malformed)?;
+        if common.version != DOCUMENTS_VERSION {
+            return Err(AuthError::UnsupportedVersion {
+                found: common.version,
+                supported: DOCUMENTS_VERSION,
+            });
+        }
+        let parts = StoreParts {
+            users: of_kind(documents, &common, LOCAL, UserDoc::id)?,
+            groups: of_kind(documents, &common, GROUPS, GroupDoc::name)?,
+        };
+        let (mut users, groups) = parts.read()?;
+        let own = self.users.iter().filter(|(id, _)| is_reserved(id));
+        users.extend(own.map(|(id, user)| (id.clone(), user.clone())));
+        Ok(Some(Self {
+            users,
+            groups,
+            fallback_salt_key: decode_fallback_key(&common.fallback_salt_key)?,
+            iterations: sane_iterations(common.iterations)?,
+            shared: Some(UsersRevision {
+                cluster: common.cluster,
+                generation: common.generation,
+                revision: common.revision,
+            }),
+            verified: self.verified.clone(),
+        }))
+    }
+}
+
+fn json(document: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(document).expect("text and numbers become JSON")
+}
+
+/// Parses the valid documents of a kind. The rest of a name is that of the user or group.
+fn of_kind<D: for<'d> Deserialize<'d>>(
+    documents: &UserDocuments,
+    common: &CommonDoc,
+    kind: &str,
+    name_of: impl Fn(&D) -> &str,
+) -> Result<Vec<D>, AuthError> {
+    let prefix = format!("{}/{kind}/", common.generation);
+    let mut parsed = Vec::new();
+    for (name, document) in documents {
+        let Some(name) = name.strip_prefix(&prefix) else {
+            continue;
+        };
+        let document: D = serde_json::from_slice(document).map_err(malformed)?;
+        if name_of(&document) != name || is_reserved(name) {
+            return Err(AuthError::CorruptStore {
+                user: Some(name.to_owned()),
+                problem: StoreProblem::Name,
+            });
+        }
+        parsed.push(document);
+    }
+    Ok(parsed)
+}
