@@ -10,11 +10,20 @@ use crate::{CoordinationError, Revision, StorePosition, Transaction};
 /// Calls block the thread until there is a result, at most for `timeout`. They must not be made from within an async
 /// runtime. An implementation serves any number of threads.
 pub trait Coordinator: fmt::Debug + Send + Sync {
-    /// Reads all keys at one revision. The result contains every change that was completed before the call.
+    /// Reads the keys that begin with `prefix`, at one revision. The result contains every change that was completed before
+    /// the call.
     ///
     /// # Errors
     /// `Unreachable`, `NoPermission`, `WentBackwards`, or an error of the embedded store's file.
-    fn read(&self, timeout: Duration) -> Result<Snapshot, CoordinationError>;
+    fn read_prefix(&self, prefix: &str, timeout: Duration) -> Result<Snapshot, CoordinationError>;
+
+    /// Reads all keys at one revision, as [`Coordinator::read_prefix`] does.
+    ///
+    /// # Errors
+    /// Those of [`Coordinator::read_prefix`].
+    fn read(&self, timeout: Duration) -> Result<Snapshot, CoordinationError> {
+        self.read_prefix("", timeout)
+    }
 
     /// Makes the changes of a transaction together if all its compares hold, and returns the revision of the store that
     /// has them. Deletions of missing keys alone change nothing, and the revision stays.
@@ -107,7 +116,7 @@ pub struct Entry {
     pub mod_revision: Revision,
 }
 
-/// All keys at one revision.
+/// Keys at one revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
     /// The position of the store.

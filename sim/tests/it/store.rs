@@ -73,10 +73,12 @@ fn observe(
 }
 
 impl Coordinator for ModelHandle {
-    fn read(&self, _: Duration) -> Result<Snapshot, CoordinationError> {
+    fn read_prefix(&self, prefix: &str, _: Duration) -> Result<Snapshot, CoordinationError> {
         let model = self.shared.model();
         observe(&self.seen, model.position())?;
-        Ok(model.read())
+        let mut snapshot = model.read();
+        snapshot.entries.retain(|it| it.key.starts_with(prefix));
+        Ok(snapshot)
     }
 
     fn transact(

@@ -115,8 +115,9 @@ impl Embedded {
 }
 
 impl Coordinator for Embedded {
-    fn read(&self, timeout: Duration) -> Result<Snapshot, CoordinationError> {
-        let (position, entries) = self.shared.view(timeout, State::entries)?;
+    fn read_prefix(&self, prefix: &str, timeout: Duration) -> Result<Snapshot, CoordinationError> {
+        let entries = |state: &State| state.entries(prefix);
+        let (position, entries) = self.shared.view(timeout, entries)?;
         Ok(Snapshot { position, entries })
     }
 

@@ -133,9 +133,12 @@ impl State {
         self.keys.get(key).map(|stored| stored.entry(key))
     }
 
-    /// Returns all entries.
-    pub(super) fn entries(&self) -> Vec<Entry> {
-        self.keys.iter().map(|(key, it)| it.entry(key)).collect()
+    /// Returns the entries of the keys that begin with `prefix`.
+    pub(super) fn entries(&self, prefix: &str) -> Vec<Entry> {
+        let keys = self.keys.iter();
+        keys.filter(|(key, _)| key.starts_with(prefix))
+            .map(|(key, it)| it.entry(key))
+            .collect()
     }
 
     /// Returns the changes after a revision, or `None` if the history begins later.

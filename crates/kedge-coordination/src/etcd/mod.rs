@@ -79,14 +79,15 @@ impl Etcd {
 }
 
 impl Coordinator for Etcd {
-    fn read(&self, timeout: Duration) -> Result<Snapshot, CoordinationError> {
+    fn read_prefix(&self, under: &str, timeout: Duration) -> Result<Snapshot, CoordinationError> {
         let connector = &self.connector;
         let prefix = connector.prefix.as_str();
+        let wanted = &format!("{prefix}{under}");
         self.repeat(timeout, |client, before| async move {
             let client = client.kv_client();
             let mut client = client.max_decoding_message_size(MESSAGE_BYTES_MAX);
             let options = GetOptions::new().with_prefix();
-            let answer = client.get(prefix, Some(options)).await?;
+            let answer = client.get(wanted.as_str(), Some(options)).await?;
             let header = answer.header().ok_or_else(no_header)?;
             let position = connector.observe(before, header)?;
             let entries = answer.kvs().iter();

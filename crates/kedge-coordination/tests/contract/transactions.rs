@@ -30,6 +30,13 @@ pub(crate) fn snapshot_has_all_keys_in_order(store: &dyn Store) {
         (entry.create_revision, entry.mod_revision),
         (revision, revision)
     );
+    let part = handle.read_prefix("b/", LONG).expect("readable");
+    assert_eq!(part.position, snapshot.position);
+    assert_eq!(part.entries, snapshot.entries[1..]);
+    let one = handle.read_prefix("a", LONG).expect("readable");
+    assert_eq!(one.entries, snapshot.entries[..1]);
+    let none = handle.read_prefix("c", LONG).expect("readable");
+    assert_eq!(none.entries, []);
 }
 
 pub(crate) fn transaction_is_made_as_a_whole_or_not(store: &dyn Store) {

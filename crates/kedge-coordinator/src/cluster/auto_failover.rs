@@ -77,7 +77,8 @@ impl FailoverControl {
     /// Reads the settings, with the condition that they are unchanged.
     fn stored(&self) -> Result<(Compare, AutoFailoverSettings), ChangeError> {
         let store = |error: CoordinationError| ChangeError::Store(error.to_string());
-        let snapshot = self.store.read_all().map_err(store)?;
+        let snapshot = self.store.read_prefix(AUTO_FAILOVER_KEY);
+        let snapshot = snapshot.map_err(store)?;
         let key = AUTO_FAILOVER_KEY.to_owned();
         Ok(match snapshot.entry(AUTO_FAILOVER_KEY) {
             Some(entry) => (

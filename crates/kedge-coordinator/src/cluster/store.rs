@@ -248,6 +248,11 @@ impl Store {
         self.call(|store| store.read(CALL_TIMEOUT))
     }
 
+    /// Reads the keys that begin with `prefix`.
+    pub(super) fn read_prefix(&self, prefix: &str) -> Result<Snapshot, CoordinationError> {
+        self.call(|store| store.read_prefix(prefix, CALL_TIMEOUT))
+    }
+
     /// Makes a transaction.
     pub(super) fn transact(
         &self,
@@ -258,8 +263,8 @@ impl Store {
 
     /// Reads the map.
     pub(super) fn read_map(&self) -> Result<Option<StoredMap>, StoreError> {
-        let snapshot: Snapshot = self.call(|store| store.read(CALL_TIMEOUT))?;
-        map_in(&snapshot)
+        // There may be many other keys: those of the users.
+        map_in(&self.read_prefix(MAP_KEY)?)
     }
 
     /// Watches the changes after a revision.
@@ -334,7 +339,7 @@ impl Store {
 
     /// Reads the records of all nodes, by name.
     pub(super) fn read_records(&self) -> Result<BTreeMap<String, NodeRecord>, StoreError> {
-        let snapshot = self.read_all()?;
+        let snapshot = self.read_prefix(RECORD_KEYS)?;
         let mut records = BTreeMap::new();
         for entry in snapshot.entries {
             if let Some(name) = entry.key.strip_prefix(RECORD_KEYS) {
