@@ -16,6 +16,8 @@ use std::path::{Path, PathBuf};
 
 use kedge_disk::{Disk, DiskError, File, read_file, replace_file};
 
+use crate::LogError;
+
 const MAGIC: &[u8; 8] = b"KedgeLgC";
 const VERSION: u32 = 1;
 const BYTES: usize = 32;
@@ -64,10 +66,20 @@ pub fn catalog_path(dir: &Path) -> PathBuf {
 
 impl SegmentCatalog {
     /// Reads the catalog of the log in `dir`.
-    pub(crate) fn read(disk: &dyn Disk, dir: &Path) -> Result<(Self, CatalogState), DiskError> {
+    ///
+    /// # Errors
+    /// `UnsupportedVersion` when a newer release wrote it; disk errors.
+    pub(crate) fn read(disk: &dyn Disk, dir: &Path) -> Result<(Self, CatalogState), LogError> {
         let path = catalog_path(dir);
         let found = if disk.exists(&path)? {
-            decode(&read_file(disk, &path)?).map_or(CatalogState::Damaged, CatalogState::Segments)
+            let bytes = read_file(disk, &path)?;
+            if let Some(version) = newer_version(&bytes) {
+                return Err(LogError::UnsupportedVersion {
+                    file: path,
+                    version,
+                });
+            }
+            decode(&bytes).map_or(CatalogState::Damaged, CatalogState::Segments)
         } else {
             CatalogState::Nothing
         };
@@ -173,6 +185,14 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<SegmentRange> {
     is_one.then_some(range)
 }
 
+/// Returns the version of a sound catalog of a newer release.
+fn newer_version(bytes: &[u8]) -> Option<u32> {
+    let bytes: &[u8; BYTES] = bytes.try_into().ok()?;
+    let version = u32::from_le_bytes(bytes[8..12].try_into().expect("4 bytes"));
+    let is_sound = bytes[..8] == *MAGIC && bytes[12..16] == checksum(bytes).to_le_bytes();
+    (is_sound && version > VERSION).then_some(version)
+}
+
 /// Returns the CRC-32C of all bytes except the checksum field.
 fn checksum(bytes: &[u8; BYTES]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&bytes[..12]), &bytes[16..])
@@ -190,6 +210,23 @@ mod tests {
         assert_eq!(
             hex,
             "4b656467654c674301000000665aaa3e03000000000000000700000000000000"
+        );
+    }
+
+    /// It counted as damaged, and was replaced by one of version 1.
+    #[test]
+    fn catalog_of_a_newer_release_is_refused() {
+        let (disk, dir) = (kedge_disk::SimDisk::new(1), Path::new("/data/log"));
+        disk.create_dir_all(dir).unwrap();
+        let mut bytes = encode(SegmentRange { first: 3, last: 7 });
+        bytes[8..12].copy_from_slice(&(VERSION + 1).to_le_bytes());
+        let crc = checksum(&bytes);
+        bytes[12..16].copy_from_slice(&crc.to_le_bytes());
+        replace_file(&disk, &catalog_path(dir), &bytes).unwrap();
+        let error = SegmentCatalog::read(&disk, dir).map(drop).unwrap_err();
+        assert!(
+            matches!(error, LogError::UnsupportedVersion { version: 2, .. }),
+            "{error}"
         );
     }
 

@@ -44,10 +44,10 @@ pub enum LogError {
         /// The segment file.
         file: PathBuf,
     },
-    /// The segment has a newer format version.
-    #[error("{} has format version {version}, only 1 is known", file.display())]
+    /// A segment or the catalog has a newer format version.
+    #[error("{} has format version {version}, and this release reads version 1: use the release that wrote it", file.display())]
     UnsupportedVersion {
-        /// The segment file.
+        /// The file.
         file: PathBuf,
         /// The version in its header.
         version: u32,

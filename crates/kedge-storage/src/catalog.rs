@@ -16,13 +16,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use kedge_disk::{Disk, DiskError, File, read_file, replace_file};
 use kedge_types::VbId;
 
+use crate::StorageError;
 use crate::names::{FileRevision, FoundFiles};
 
 /// Name of the catalog in the bucket's directory.
 pub(crate) const CATALOG_FILE: &str = "vbuckets.catalog";
 
 const MAGIC: &[u8; 8] = b"KedgeVbC";
-const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 1;
 /// Size of the header in bytes: a sector of its own, so that no write of an entry touches it.
 const HEADER_BYTES: usize = 512;
 const ENTRY_BYTES: usize = 32;
@@ -59,16 +60,25 @@ pub(crate) struct FileCatalog {
 impl FileCatalog {
     /// Compares the catalog in a directory with the files found there. A missing or damaged catalog is created from
     /// these files.
+    ///
+    /// # Errors
+    /// `NewerCatalog` when a newer release wrote it; disk errors.
     pub(crate) fn open(
         disk: &dyn Disk,
         dir: &Path,
         stock: &[FoundFiles],
-    ) -> Result<(Self, Vec<CatalogVerdict>), DiskError> {
+    ) -> Result<(Self, Vec<CatalogVerdict>), StorageError> {
         let path = dir.join(CATALOG_FILE);
         let bytes = match disk.exists(&path)? {
             true => Some(read_file(disk, &path)?),
             false => None,
         };
+        if let Some(version) = bytes.as_deref().and_then(newer_version) {
+            return Err(StorageError::NewerCatalog {
+                file: path,
+                version,
+            });
+        }
         let known = bytes.as_deref().map(|bytes| decode(bytes, stock.len()));
         let was_damaged = matches!(known, Some(None));
         let Some(known) = known.flatten() else {
@@ -212,11 +222,9 @@ pub(crate) struct TornEntry;
 
 /// Decodes the entries of all vBuckets in a catalog. Returns `None` if the bytes are no catalog.
 pub(crate) fn read(bytes: &[u8]) -> Option<Vec<Result<Option<CatalogEntry>, TornEntry>>> {
-    let header = bytes.get(..HEADER_BYTES)?;
+    let header = sound_header(bytes)?;
     let vbuckets = u32_at(header, 12);
-    let is_one = header[..8] == *MAGIC
-        && u32_at(header, 8) == VERSION
-        && u32_at(header, 16) == crc32c::crc32c(&header[..16])
+    let is_one = u32_at(header, 8) == VERSION
         && vbuckets <= VBUCKETS_MAX
         && bytes.len() == HEADER_BYTES + ENTRY_BYTES * vbuckets as usize;
     let entries = bytes[HEADER_BYTES..].chunks_exact(ENTRY_BYTES);
@@ -224,6 +232,19 @@ pub(crate) fn read(bytes: &[u8]) -> Option<Vec<Result<Option<CatalogEntry>, Torn
         let entry = |(bytes, vb)| decode_entry(bytes, VbId(vb));
         entries.zip(0..).map(entry).collect()
     })
+}
+
+/// Returns the header of a catalog of any version.
+fn sound_header(bytes: &[u8]) -> Option<&[u8]> {
+    let header = bytes.get(..HEADER_BYTES)?;
+    let sum = crc32c::crc32c(&header[..16]);
+    (header[..8] == *MAGIC && u32_at(header, 16) == sum).then_some(header)
+}
+
+/// Returns the version of a catalog of a newer release.
+fn newer_version(bytes: &[u8]) -> Option<u32> {
+    let version = u32_at(sound_header(bytes)?, 8);
+    (version > VERSION).then_some(version)
 }
 
 fn decode_entry(bytes: &[u8], vb: VbId) -> Result<Option<CatalogEntry>, TornEntry> {
@@ -325,6 +346,24 @@ mod tests {
             );
             assert_eq!(judged.header_at, header_at, "{found:?}");
         }
+    }
+
+    /// It counted as damaged, and was replaced by one of version 1.
+    #[test]
+    fn catalog_of_a_newer_release_is_refused() {
+        let (disk, dir) = (SimDisk::new(1), Path::new("/data"));
+        disk.create_dir_all(dir).expect("a directory");
+        let mut bytes = encode(&[None]);
+        bytes[8..12].copy_from_slice(&(VERSION + 1).to_le_bytes());
+        let sum = crc32c::crc32c(&bytes[..16]);
+        bytes[16..20].copy_from_slice(&sum.to_le_bytes());
+        replace_file(&disk, &dir.join(CATALOG_FILE), &bytes).expect("written");
+        let opened = FileCatalog::open(&disk, dir, &[FoundFiles::default()]);
+        let error = opened.map(drop).expect_err("it is newer");
+        assert!(
+            matches!(error, StorageError::NewerCatalog { version: 2, .. }),
+            "{error}"
+        );
     }
 
     #[test]

@@ -40,6 +40,17 @@ pub enum StorageError {
         #[source]
         reason: KvError,
     },
+    /// The catalog has a newer format version.
+    #[error(
+        "{} has format version {version}, and this release reads version {}: use the release that wrote it",
+        file.display(), crate::catalog::VERSION
+    )]
+    NewerCatalog {
+        /// The file.
+        file: PathBuf,
+        /// The version in its header.
+        version: u32,
+    },
     /// A file of a vBucket is missing without an explanation.
     #[error(
         "{} is missing: the bucket's catalog has it. Put it back while the server is stopped, or give it up with kedge \
@@ -109,6 +120,7 @@ impl StorageError {
         match self {
             StorageError::File(error) => error.is_damage(),
             StorageError::Directory(_)
+            | StorageError::NewerCatalog { .. }
             | StorageError::Busy { .. }
             | StorageError::Import { .. } => false,
             StorageError::State { .. }

@@ -231,7 +231,7 @@ mod tests {
             (
                 "min_bytes",
                 "minbytes",
-                "unknown setting `minbytes`; did you mean `min_bytes`?",
+                "unknown setting `minbytes`; did you mean `min_bytes`? If a newer release wrote it, use that one",
             ),
             (
                 "\"flush_enabled\":true,",

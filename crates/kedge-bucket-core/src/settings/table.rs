@@ -113,7 +113,7 @@ pub(super) fn check_keys(
     if let Some(key) = object.keys().find(|key| !known.contains(&key.as_str())) {
         let nearest = nearest(key, known.iter().copied()).unwrap_or_default();
         return Err(format!(
-            "unknown setting `{key}`; did you mean `{nearest}`?"
+            "unknown setting `{key}`; did you mean `{nearest}`? If a newer release wrote it, use that one"
         ));
     }
     match required.iter().find(|key| !object.contains_key(**key)) {

@@ -64,7 +64,7 @@ pub(super) fn decode_header(bytes: &[u8]) -> Result<Header, CoordinationError> {
         })
     };
     parse().ok_or_else(|| {
-        CoordinationError::Damaged("the file does not begin with a line of this version".to_owned())
+        CoordinationError::Damaged("the file does not begin with a line of version 2: it is damaged, or a newer release wrote it".to_owned())
     })
 }
 

@@ -88,7 +88,7 @@ pub(crate) fn open<E: From<LogError>>(
 ) -> Result<(Log, RecoveryReport), E> {
     let config = config.rounded();
     let files = plan::read_directory(&*disk, dir, &config)?;
-    let (catalog, found) = SegmentCatalog::read(&*disk, dir).map_err(LogError::from)?;
+    let (catalog, found) = SegmentCatalog::read(&*disk, dir)?;
     let known = match found {
         CatalogState::Segments(range) => Some(range),
         CatalogState::Nothing | CatalogState::Damaged => None,
