@@ -154,6 +154,10 @@ def test_every_variable_of_the_server_is_a_setting(values):
     assert stateful_set(values)["spec"]["template"]["spec"]["enableServiceLinks"] is False
 
 
+def test_updates_wait_until_clients_have_connected_again(values):
+    assert stateful_set(values)["spec"]["minReadySeconds"] == 10
+
+
 def test_probes_have_the_documented_paths(values):
     it = container(values)
     documented = (REPOSITORY / "docs" / "reference" / "http.md").read_text()
