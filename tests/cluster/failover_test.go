@@ -21,14 +21,21 @@ func clusterOf(t *testing.T, count, replicas int, net *network) nodes {
 	return clusterIn(t, store, directory, count, replicas, net)
 }
 
-// clusterIn starts nodes of a cluster in a coordination store. The first one creates the cluster, the others are added, and
-// the bucket is spread over all of them.
+// clusterIn starts nodes of a cluster in a coordination store.
 func clusterIn(t *testing.T, store, directory string, count, replicas int, net *network) nodes {
 	t.Helper()
 	var all nodes
 	for number := range count {
 		all = append(all, newMember(t, store, directory, number, net))
 	}
+	all.form(t, replicas)
+	return all
+}
+
+// form starts nodes that are to be a cluster. The first one creates it, the others are added, and the bucket is spread over all
+// of them.
+func (all nodes) form(t *testing.T, replicas int) {
+	t.Helper()
 	all.endWith(t)
 	for number, each := range all {
 		each.begin(t)
@@ -46,7 +53,6 @@ func clusterIn(t *testing.T, store, directory string, count, replicas int, net *
 	if err := all[0].tool(t, "auto-failover", "--disable"); err != nil {
 		t.Fatal(err)
 	}
-	return all
 }
 
 // newMember returns a node that has not been started, n_0 for number 0.

@@ -21,17 +21,23 @@ type bucketStatus struct {
 // status asks a node how the bucket is.
 func (n *node) status(t *testing.T) bucketStatus {
 	t.Helper()
+	var status struct{ Buckets []bucketStatus }
+	n.readStatus(t, &status)
+	return status.Buckets[0]
+}
+
+// readStatus reads the status of the cluster, as a node sees it.
+func (n *node) readStatus(t *testing.T, status any) {
+	t.Helper()
 	output, err := exec.Command(binary(t), "cluster", "status", "--json", "-U",
 		fmt.Sprintf("http://%s:%d", n.host, n.mgmt), "-u", user, "-P", password).Output()
 	// A cluster that is not whole is shown, and is an error.
 	if err != nil && len(output) == 0 {
 		t.Fatal(err)
 	}
-	var status struct{ Buckets []bucketStatus }
-	if err := json.Unmarshal(output, &status); err != nil {
+	if err := json.Unmarshal(output, status); err != nil {
 		t.Fatal(err)
 	}
-	return status.Buckets[0]
 }
 
 // actives asks a node how many active vBuckets each node has, and how many are moving.

@@ -36,8 +36,10 @@ type node struct {
 	directory string
 	// Words before the binary, and after `serve`.
 	before, flags []string
-	command       *exec.Cmd
-	firstLine     chan string
+	// The binary; that of this release if there is none.
+	release   string
+	command   *exec.Cmd
+	firstLine chan string
 }
 
 func binary(t *testing.T) string {
@@ -96,7 +98,11 @@ func start(t *testing.T, all ...*node) {
 
 func (n *node) begin(t *testing.T) {
 	t.Helper()
-	words := append(append([]string{}, n.before...), binary(t), "serve",
+	release := n.release
+	if release == "" {
+		release = binary(t)
+	}
+	words := append(append([]string{}, n.before...), release, "serve",
 		"--data-dir", filepath.Join(n.directory, "data"),
 		"--kv-port", strconv.Itoa(n.kv), "--mgmt-port", strconv.Itoa(n.mgmt), "--memcached-port", "0",
 		"--listen", n.host, "--vbuckets", strconv.Itoa(vbuckets),

@@ -7,13 +7,19 @@ import (
 	"github.com/couchbase/gocb/v2"
 )
 
-// restart ends a node as a service manager does, and starts it again.
-func (n *node) restart(t *testing.T) {
+// end ends a node as a service manager does.
+func (n *node) end(t *testing.T) {
 	t.Helper()
 	n.signal(t, syscall.SIGTERM)
 	if err := n.command.Wait(); err != nil {
 		t.Fatalf("%s: %v", n.name, err)
 	}
+}
+
+// restart ends a node as a service manager does, and starts it again.
+func (n *node) restart(t *testing.T) {
+	t.Helper()
+	n.end(t)
 	start(t, n)
 }
 
@@ -52,27 +58,39 @@ func TestRollingRestartWithoutErrors(t *testing.T) {
 	load := startClients(t, all, append([]gocb.DurabilityLevel{gocb.DurabilityLevelNone}, allLevels...)...)
 	load.more(t, 500)
 	for _, each := range all {
-		if err := each.tool(t, "drain", each.name); err != nil {
-			t.Fatal(err)
-		}
-		if has, _ := each.actives(t); has[each.name] != 0 {
-			t.Fatalf("it is drained: %v", has)
-		}
-		load.more(t, 200)
+		all.drain(t, each, load)
 		each.restart(t)
-		all.caughtUp(t)
-		load.connected(t, all)
-		load.more(t, 200)
-		until(t, "the actives are back", func() bool {
-			if err := all[0].tool(t, "balance"); err != nil {
-				return false
-			}
-			has, moving := all[0].actives(t)
-			return moving == 0 && has[each.name] >= vbuckets/len(all)
-		})
-		load.more(t, 200)
+		all.takeBack(t, each, load)
 	}
 	load.finishWithoutErrors(t)
+}
+
+// drain takes all actives away from a node.
+func (all nodes) drain(t *testing.T, each *node, load *clients) {
+	t.Helper()
+	if err := each.tool(t, "drain", each.name); err != nil {
+		t.Fatal(err)
+	}
+	if has, _ := each.actives(t); has[each.name] != 0 {
+		t.Fatalf("it is drained: %v", has)
+	}
+	load.more(t, 200)
+}
+
+// takeBack gives a node its actives that was drained and started again.
+func (all nodes) takeBack(t *testing.T, each *node, load *clients) {
+	t.Helper()
+	all.caughtUp(t)
+	load.connected(t, all)
+	load.more(t, 200)
+	until(t, "the actives are back", func() bool {
+		if err := all[0].tool(t, "balance"); err != nil {
+			return false
+		}
+		has, moving := all[0].actives(t)
+		return moving == 0 && has[each.name] >= vbuckets/len(all)
+	})
+	load.more(t, 200)
 }
 
 // A running node leaves gracefully, and clients see no error: not of its return either.

@@ -1,6 +1,6 @@
 //! Errors of the cluster's own data.
 
-use crate::FailoverLosses;
+use crate::{CompatLevel, FailoverLosses, Feature, Release};
 
 /// The reason why a change of the cluster was refused, or its own data cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -19,6 +19,30 @@ pub enum ClusterError {
         found: u32,
         /// The version that this release reads.
         supported: u32,
+    },
+    /// The compatibility level in force is none that this release supports; the text gives the remedy.
+    #[error(
+        "the cluster has compatibility level {in_force}, and this release, {}, supports {}: {remedy}",
+        release.version, release.levels
+    )]
+    Level {
+        /// The level in force.
+        in_force: CompatLevel,
+        /// This release.
+        release: Release,
+        /// The remedy.
+        remedy: String,
+    },
+    /// The compatibility level in force does not have the feature yet.
+    #[error(
+        "{feature} needs compatibility level {}, and the cluster has level {in_force}: it is raised when all nodes have the newer \
+         release, see kedge cluster status", feature.level()
+    )]
+    NeedsLevel {
+        /// The feature.
+        feature: Feature,
+        /// The level in force.
+        in_force: CompatLevel,
     },
     /// A file of the state is missing; the text names it and the remedy.
     #[error("{0}")]

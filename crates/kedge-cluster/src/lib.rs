@@ -38,6 +38,7 @@ mod document;
 mod error;
 mod failover;
 mod joining;
+mod level;
 mod manifest;
 mod map;
 mod members;
@@ -67,6 +68,7 @@ pub use failover::{
     plan_automatic_failover, plan_failover,
 };
 pub use joining::Shortfall;
+pub use level::{CompatLevel, Feature, LevelRange, Release, plan_hold, plan_next_level};
 pub use manifest::{
     DEFAULT_NAME, FIRST_ID, ManifestEdit, ManifestError, ManifestKeeper, ManifestNameProblem,
     WantedCollection, WantedManifest, WantedScope, check_manifest_name, manifest_json,

@@ -18,8 +18,8 @@ use serde_json::Value;
 use crate::placement::place;
 use crate::rebalance::{PlacementNode, target_chains};
 use crate::{
-    BucketEntry, ClusterError, ManifestKeeper, MapNode, NextChain, RebalanceRecord, RecoveryType,
-    Revision, document,
+    BucketEntry, ClusterError, CompatLevel, ManifestKeeper, MapNode, NextChain, RebalanceRecord,
+    RecoveryType, Revision, document,
 };
 
 const VERSION: u32 = 2;
@@ -162,6 +162,12 @@ impl MapBucket {
 #[serde(deny_unknown_fields)]
 pub struct ClusterMap {
     version: u32,
+    /// The compatibility level in force.
+    #[serde(default, skip_serializing_if = "CompatLevel::is_first")]
+    pub level: CompatLevel,
+    /// True if the level is not raised, so that the release before can come back.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub level_is_held: bool,
     /// A uuid of 32 hexadecimal digits.
     pub cluster_uuid: String,
     /// A display name; may be empty.
@@ -188,7 +194,7 @@ pub struct ClusterMap {
 }
 
 impl ClusterMap {
-    /// Creates the first map of a cluster, without buckets.
+    /// Creates the first map of a cluster, without buckets, at the highest level.
     ///
     /// # Errors
     /// `Map` when the nodes or the number of replicas cannot be.
@@ -199,6 +205,8 @@ impl ClusterMap {
     ) -> Result<Self, ClusterError> {
         let mut map = Self {
             version: VERSION,
+            level: CompatLevel::HIGHEST,
+            level_is_held: false,
             cluster_uuid,
             cluster_name: String::new(),
             revision: Revision {
@@ -239,7 +247,7 @@ impl ClusterMap {
     /// Reads a map that [`Self::to_json`] wrote, or another node sent.
     ///
     /// # Errors
-    /// `Damaged`, `Version`; `Map` when the document contradicts itself.
+    /// `Damaged`, `Version`, `Level`; `Map` when the document contradicts itself.
     pub fn from_json(json: &[u8]) -> Result<Self, ClusterError> {
         let map: Self = document::read(json, VERSION)?;
         map.check()?;
@@ -254,6 +262,12 @@ impl ClusterMap {
 
     fn check(&self) -> Result<(), ClusterError> {
         self.check_nodes().map_err(ClusterError::Map)?;
+        if let Some(feature) = self.excess_feature() {
+            let (needed, level) = (feature.level(), self.level);
+            return Err(ClusterError::Map(format!(
+                "{feature} needs compatibility level {needed}, and the map has {level}"
+            )));
+        }
         if !self.recovery_is_valid() {
             let why = "a node is to be recovered that was not failed over";
             return Err(ClusterError::Map(why.to_owned()));

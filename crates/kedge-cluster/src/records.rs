@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::members::MapNode;
 use crate::state::hex;
-use crate::{ClusterError, External, document};
+use crate::{ClusterError, External, LevelRange, Release, document};
 
 /// The version of both documents.
 const VERSION: u32 = 1;
@@ -70,9 +70,9 @@ impl ClusterSecret {
     }
 }
 
-/// The record of a node, which the node writes at its start.
+/// The record of a node, which the node writes at its start. Nodes of other releases read it, whatever the level in force: a newer
+/// release may add fields, which are ignored here.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct NodeRecord {
     version: u32,
     /// A uuid of 32 hexadecimal digits.
@@ -90,15 +90,15 @@ pub struct NodeRecord {
     pub server_group: String,
     /// The release of the node's software.
     pub release: String,
-    /// The features that the node has and the cluster may enable.
-    #[serde(default)]
-    pub features: Vec<String>,
+    /// The compatibility levels that it supports.
+    #[serde(flatten)]
+    pub levels: LevelRange,
 }
 
 impl NodeRecord {
     /// Creates the record of a node.
     #[must_use]
-    pub fn new(node: &MapNode, release: &str) -> Self {
+    pub fn new(node: &MapNode, release: Release) -> Self {
         Self {
             version: VERSION,
             uuid: node.uuid.clone(),
@@ -107,8 +107,8 @@ impl NodeRecord {
             mgmt_port: node.mgmt_port,
             external: node.external.clone(),
             server_group: node.server_group.clone(),
-            release: release.to_owned(),
-            features: Vec::new(),
+            release: release.version.to_owned(),
+            levels: release.levels,
         }
     }
 
@@ -156,13 +156,13 @@ mod tests {
             mgmt_port: 2,
             external: None,
             server_group: "rack 1".to_owned(),
-            release: "1.0.0".to_owned(),
-            features: Vec::new(),
+            release: Release::CURRENT.version.to_owned(),
+            levels: Release::CURRENT.levels,
         };
         let read = NodeRecord::from_json(&record.to_json()).expect("it is valid");
         assert_eq!(read, record);
         let node = record.to_node("n_0");
-        assert_eq!(NodeRecord::new(&node, "1.0.0"), record);
+        assert_eq!(NodeRecord::new(&node, Release::CURRENT), record);
         let secret = ClusterSecret::new([1; 24]);
         let read = ClusterSecret::from_json(&secret.to_json()).expect("it is valid");
         assert_eq!(read, secret);

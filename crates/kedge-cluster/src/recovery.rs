@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ClusterError, ClusterMap, NodePositions, VbucketRole};
+use crate::{ClusterError, ClusterMap, Feature, NodePositions, VbucketRole};
 
 /// The treatment of the data of a node that is recovered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,7 +34,7 @@ pub fn plan_recovery(map: &ClusterMap, node: u16) -> Result<ClusterMap, ClusterE
 /// Returns the map in which a failed-over node is back, and discards its copies before it joins the chains that it had.
 ///
 /// # Errors
-/// `NoNode`; `NotFailed` when it is not failed over; `Node` when it has the last copy of a vBucket.
+/// `NoNode`; `NotFailed` when it is not failed over; `Node` when it has the last copy of a vBucket; `NeedsLevel`.
 pub fn plan_full_recovery(map: &ClusterMap, node: u16) -> Result<ClusterMap, ClusterError> {
     recovered(map, node, RecoveryType::Full)
 }
@@ -54,7 +54,7 @@ fn recovered(
 /// map says so already.
 ///
 /// # Errors
-/// `NoNode`, `NotFailed`.
+/// `NoNode`, `NotFailed`, `NeedsLevel`.
 pub fn plan_recovery_type(
     map: &ClusterMap,
     node: u16,
@@ -65,7 +65,10 @@ pub fn plan_recovery_type(
         return Err(ClusterError::NotFailed(map.name(node).to_owned()));
     }
     match recovery {
-        Some(recovery) => next.recovery.insert(node, recovery),
+        Some(recovery) => {
+            map.require(Feature::ChosenRecovery)?;
+            next.recovery.insert(node, recovery)
+        }
         None => next.recovery.remove(&node),
     };
     Ok((next.recovery != map.recovery).then_some(next))
@@ -145,6 +148,7 @@ impl ClusterMap {
         }
         self.recovery.remove(&node);
         if recovery == RecoveryType::Full {
+            self.require(Feature::ChosenRecovery)?;
             if leads > 0 {
                 return Err(ClusterError::Node(format!(
                     "node \"{}\" has the last copies of {leads} vBuckets: recover it without discarding its data",

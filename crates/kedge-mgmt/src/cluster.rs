@@ -268,6 +268,25 @@ pub(crate) async fn remove(call: RequestContext, form: FormFields) -> Handled {
     ok(&document(&applied.map_err(|error| refusal(&error))?))
 }
 
+/// `POST /kedge/cluster/level` with `hold`, true or false: holds the compatibility level, or no longer.
+pub(crate) async fn level(call: RequestContext, form: FormFields) -> Handled {
+    let node = call.node_for(Privilege::Settings)?;
+    let is_held = match form.get("hold") {
+        Some("true" | "1") => true,
+        Some("false" | "0") => false,
+        _ => {
+            let why = "must be true or false";
+            return Err(EarlyReply::field_error(
+                StatusCode::BAD_REQUEST,
+                "hold",
+                why,
+            ));
+        }
+    };
+    let applied = call.blocking(move |_| node.hold_level(is_held)).await?;
+    ok(&document(&applied.map_err(|error| refusal(&error))?))
+}
+
 /// `POST /kedge/cluster/move` with `bucket`, `vbucket` and `node`.
 pub(crate) async fn move_vbucket(call: RequestContext, form: FormFields) -> Handled {
     let (node, name) = (call.node_for(Privilege::Settings)?, name(&form)?);

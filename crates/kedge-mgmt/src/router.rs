@@ -220,6 +220,7 @@ fn cluster_routes() -> Routes {
         .route("/kedge/cluster/recover", post(cluster::recover))
         .route("/kedge/cluster/add", post(cluster::add))
         .route("/kedge/cluster/remove", post(cluster::remove))
+        .route("/kedge/cluster/level", post(cluster::level))
         .route("/kedge/cluster/move", post(cluster::move_vbucket))
         .route("/kedge/cluster/balance", post(cluster::balance))
         .route(

@@ -8,8 +8,8 @@ use std::time::Duration;
 use kedge_bucket::{BucketChange, BucketConfig};
 use kedge_cluster::{
     AutoFailoverEdit, AutoFailoverSettings, ClusterError, ClusterMap, Decision, FailoverLosses,
-    FieldError, ManifestEdit, ManifestError, NodePositions, NodeRecord, RecoveryType, Refusal,
-    Revision,
+    FieldError, LevelRange, ManifestEdit, ManifestError, NodePositions, NodeRecord, RecoveryType,
+    Refusal, Revision,
 };
 use kedge_types::{ManifestUid, Seqno, VbId};
 use serde::{Deserialize, Serialize};
@@ -109,7 +109,7 @@ pub struct FailoverConsent {
     pub losses: bool,
 }
 
-/// The state of a node as it reports it to others.
+/// The state of a node as it reports it to others, which may have another release: unknown fields are ignored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeReport {
     /// The name.
@@ -121,6 +121,12 @@ pub struct NodeReport {
     /// The revision of the cluster's users that it follows; 0 if there is none.
     #[serde(default)]
     pub users: u64,
+    /// The release of the process.
+    #[serde(default)]
+    pub release: String,
+    /// The compatibility levels that the process supports.
+    #[serde(flatten)]
+    pub levels: LevelRange,
 }
 
 /// The state of the coordination store, as of the last call.
@@ -315,6 +321,11 @@ pub trait ClusterControl: Send + Sync {
     /// # Errors
     /// [`ChangeError`].
     fn add_node(&self, name: &str) -> Result<AppliedChange, ChangeError>;
+    /// Keeps the compatibility level as it is although all nodes may support the next one; or no longer.
+    ///
+    /// # Errors
+    /// [`ChangeError`].
+    fn hold_level(&self, is_held: bool) -> Result<AppliedChange, ChangeError>;
     /// Removes a node that has no vBuckets, or forgets one that waits.
     ///
     /// # Errors

@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::process::ExitCode;
 
 use clap::{Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
+use kedge_cluster::Release;
 
 use crate::tools::couchstore::{FileError, check, dump};
 use crate::tools::{
@@ -79,14 +80,14 @@ fn command() -> Command {
         .subcommand(ConfigArgs::augment_args(settings::arguments(config)))
 }
 
-/// Parses the command line and runs the command.
+/// Parses the command line and runs the command, as that release.
 #[must_use]
-pub fn main() -> ExitCode {
+pub fn main(release: Release) -> ExitCode {
     permissions::keep_new_files_private();
     let matches = command().get_matches();
     match matches.subcommand() {
-        Some(("serve", matches)) => return serve::run(matches),
-        Some(("cluster-run", matches)) => return cluster_run::run(matches),
+        Some(("serve", matches)) => return serve::run(matches, release),
+        Some(("cluster-run", matches)) => return cluster_run::run(matches, release),
         Some(("config", matches)) => {
             if let Some(("set", matches)) = matches.subcommand() {
                 return match set::SetArgs::from_arg_matches(matches) {
@@ -127,7 +128,7 @@ pub fn main() -> ExitCode {
         Tool::Import(args) => finish("import", import::run(&args)),
         Tool::Version => finish(
             "version",
-            output::print(&format!("kedge {}\n", env!("CARGO_PKG_VERSION"))),
+            output::print(&format!("kedge {}\n", release.version)),
         ),
     }
 }

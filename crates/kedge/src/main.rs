@@ -6,5 +6,5 @@
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> std::process::ExitCode {
-    kedge::cli::main()
+    kedge::cli::main(kedge_cluster::Release::CURRENT)
 }

@@ -6,6 +6,7 @@ mod documents;
 mod drain;
 mod failover;
 mod joining;
+mod level;
 mod manifest;
 mod many;
 mod members;

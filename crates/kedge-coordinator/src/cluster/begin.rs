@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use kedge_cluster::{
     CLUSTER_USER, ClusterError, ClusterMap, ClusterSecret, External, MapNode, NodeRecord, Ports,
-    uuid_text,
+    Release, uuid_text,
 };
-use kedge_coordination::{StoreAddress, Transaction};
+use kedge_coordination::{CoordinationError, StoreAddress, Transaction};
 use kedge_disk::Disk;
 use kedge_node::coordination::NodeReport;
 use kedge_node::http_client::HttpClient;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use super::lost_copies::fail_over_if_lost;
 use super::saved_map::{NodeFile, SavedNode};
-use super::store::{PutMap, Store, StoreError, StoredState};
+use super::store::{PutMap, Store, StoreError, StoredState, record_put};
 use super::users::ClusterUsers;
 use crate::lease::LeaseOptions;
 
@@ -39,6 +39,8 @@ pub struct NodeOptions {
     pub server_group: String,
     /// The parameters of the lease.
     pub lease: LeaseOptions,
+    /// The release of the process.
+    pub release: Release,
 }
 
 /// A node that knows the secret of its cluster.
@@ -235,22 +237,25 @@ pub(super) struct Started {
     pub(super) saved: SavedNode,
     /// The node as an entry of the map.
     pub(super) entry: MapNode,
+    /// The release of this process.
+    pub(super) release: Release,
 }
 
 /// Creates the cluster, or makes the node one of it, as far as the store can be reached. `first_map` makes the first map
 /// of a new cluster, and `has_buckets` says whether the node has any.
 ///
 /// # Errors
-/// `Membership`, with the reason and the remedy; `Save`.
+/// `Membership` and `Level`, with the reason and the remedy; `Save`.
 pub(super) fn start(
     setup: &ClusterSetup,
     ports: Ports,
     has_buckets: bool,
     first_map: impl Fn(MapNode) -> Result<ClusterMap, ClusterError>,
 ) -> Result<Started, ClusterError> {
-    let name = &setup.options.name;
+    let (name, release) = (&setup.options.name, setup.options.release);
     let started = |uuid: String, map: Option<ClusterMap>| Started {
         entry: setup.entry(uuid.clone(), ports),
+        release,
         saved: SavedNode {
             uuid,
             secret: setup.secret.clone(),
@@ -263,10 +268,14 @@ pub(super) fn start(
         let state = match (setup.store.read(name), &setup.saved) {
             (Ok(state), _) => state,
             (Err(StoreError::Store(_)), Some(saved)) => {
+                if let Some(map) = &followed {
+                    release.check(map.level, [])?;
+                }
                 return Ok(started(saved.uuid.clone(), followed));
             }
             (Err(error), _) => return Err(refused(error)),
         };
+        state.check_level(release)?;
         let stored = state.map.as_ref().map(|stored| &stored.map);
         let start = decide(name, setup.saved.as_ref(), stored, state.record.as_ref())?;
         if start != Start::Create && runs_elsewhere(setup, &state, ports) {
@@ -281,17 +290,10 @@ pub(super) fn start(
             Start::Create => {
                 let known = setup.saved.as_ref().map(|saved| saved.uuid.clone());
                 let node = started(known.unwrap_or_else(new_uuid), None);
-                let map = first_map(node.entry.clone())?;
-                // Saved before the map that has the uuid.
-                setup.file.save(&node.saved)?;
-                let put = setup.store.put_map(None, &map, &Transaction::new());
-                match put.map_err(refused)? {
-                    PutMap::Done => {
-                        tracing::info!(uuid = map.cluster_uuid, "a cluster begins");
-                        node
-                    }
+                match put_first(setup, &node, &first_map(node.entry.clone())?)? {
+                    true => return Ok(node),
                     // Another node was first.
-                    PutMap::Conflict(_) | PutMap::Unknown => continue,
+                    false => continue,
                 }
             }
             Start::Member { uuid } => started(uuid, followed),
@@ -304,7 +306,48 @@ pub(super) fn start(
             }
         };
         save_if_new(setup, &started.saved)?;
+        put_record(setup, &NodeRecord::new(&started.entry, release), state)?;
         return Ok(started);
+    }
+}
+
+/// Puts the first map of a cluster, with the record of the node. False if there is one, or that is not known.
+fn put_first(setup: &ClusterSetup, node: &Started, map: &ClusterMap) -> Result<bool, ClusterError> {
+    // Saved before the map that has the uuid.
+    setup.file.save(&node.saved)?;
+    let record = NodeRecord::new(&node.entry, node.release);
+    let with = record_put(&setup.options.name, &record);
+    let put = setup.store.put_map(None, map, &with).map_err(refused)?;
+    let is_done = matches!(put, PutMap::Done);
+    if is_done {
+        tracing::info!(uuid = map.cluster_uuid, "a cluster begins");
+    }
+    Ok(is_done)
+}
+
+/// Puts the record of the node before it takes part, while the cluster has a level that the release supports: see the
+/// invariant of the level. What the store does not take now, the thread "kedge-store" puts later.
+fn put_record(
+    setup: &ClusterSetup,
+    record: &NodeRecord,
+    mut state: StoredState,
+) -> Result<(), ClusterError> {
+    let name = &setup.options.name;
+    loop {
+        state.check_level(setup.options.release)?;
+        let changed = match setup.store.put_record(name, record, &state) {
+            Ok(()) => return Ok(()),
+            Err(StoreError::Store(CoordinationError::Conflict(_))) => setup.store.read(name),
+            Err(error) => Err(error),
+        };
+        match changed {
+            Ok(newer) => state = newer,
+            Err(StoreError::Store(error)) => {
+                tracing::warn!(%error, "the record of the node is not in the coordination store yet");
+                return Ok(());
+            }
+            Err(error) => return Err(refused(error)),
+        }
     }
 }
 
@@ -390,7 +433,7 @@ mod tests {
         let of_c = new_uuid();
         let mut c = stored.nodes[&0].clone();
         c.uuid.clone_from(&of_c);
-        let record = NodeRecord::new(&c, "1");
+        let record = NodeRecord::new(&c, Release::CURRENT);
         let mut other = stored.clone();
         other.cluster_uuid = new_uuid();
         let wait = |uuid: Option<&String>| {

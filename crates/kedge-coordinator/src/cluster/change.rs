@@ -30,9 +30,9 @@ const ATTEMPTS: usize = 10;
 
 /// A change of the map.
 pub(super) struct PlannedChange {
-    map: ClusterMap,
+    pub(super) map: ClusterMap,
     /// Further compares and changes of the transaction.
-    with: Transaction,
+    pub(super) with: Transaction,
 }
 
 impl From<ClusterMap> for PlannedChange {
@@ -163,6 +163,12 @@ impl ClusterNode {
                      --coordinator"
                 ))
             })?;
+            if !record.levels.contains(map.level) {
+                return Err(ChangeError::Refused(format!(
+                    "node \"{name}\" has release {}, which supports {}, and the cluster has compatibility level {}",
+                    record.release, record.levels, map.level
+                )));
+            }
             tracing::info!(node = name, host = record.host, "adding a node");
             Ok(Some(plan_add_node(map, record.to_node(name))?))
         })

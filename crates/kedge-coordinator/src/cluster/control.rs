@@ -7,7 +7,7 @@ use std::time::Duration;
 use kedge_bucket::{BucketChange, BucketConfig};
 use kedge_cluster::{
     AutoFailoverEdit, AutoFailoverSettings, ClusterError, ClusterMap, ManifestEdit, NodePositions,
-    NodeRecord, RecoveryType, Revision,
+    NodeRecord, RecoveryType, Revision, plan_hold,
 };
 use kedge_coordination::lease::PromiseRequest;
 use kedge_node::coordination::{
@@ -112,6 +112,12 @@ impl ClusterControl for ClusterNode {
 
     fn add_node(&self, name: &str) -> Result<AppliedChange, ChangeError> {
         Self::add_node(self, name)
+    }
+
+    fn hold_level(&self, is_held: bool) -> Result<AppliedChange, ChangeError> {
+        let applied = self.change_map(|map| Ok(plan_hold(map, is_held)))?;
+        tracing::info!(is_held, "the hold of the compatibility level is changed");
+        Ok(applied)
     }
 
     fn remove_node(&self, name: &str) -> Result<AppliedChange, ChangeError> {

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use kedge_cluster::{ClusterError, ClusterMap, ClusterSecret, MapNode, NodeRecord, Revision};
+use kedge_cluster::{
+    ClusterError, ClusterMap, ClusterSecret, MapNode, NodeRecord, Release, Revision,
+};
 use kedge_node::coordination::ChangeError;
 use kedge_node::registry::BucketRegistry;
 use kedge_sync::{RankedCondvar, RankedMutex, ranks::ClusterCurrent};
@@ -34,6 +36,8 @@ pub(super) struct FollowedMap {
 pub(super) struct Followed {
     /// This node as an entry of the map, with its present address.
     pub(super) entry: MapNode,
+    /// The release of this process.
+    pub(super) release: Release,
     pub(super) secret: ClusterSecret,
     file: NodeFile,
     store: Arc<Store>,
@@ -56,6 +60,7 @@ impl Followed {
     ) -> Self {
         Self {
             entry: started.entry,
+            release: started.release,
             secret: started.saved.secret,
             file,
             store,
@@ -108,7 +113,7 @@ impl Followed {
 
     /// Returns the record of this node.
     pub(super) fn record(&self) -> NodeRecord {
-        NodeRecord::new(&self.entry, env!("CARGO_PKG_VERSION"))
+        NodeRecord::new(&self.entry, self.release)
     }
 
     /// Returns the followed map; `None` until the first start has one.
@@ -149,8 +154,10 @@ impl Followed {
     /// Adopts a map of the store that is newer than the followed one. False if it is not newer.
     ///
     /// # Errors
-    /// `Map` when it is no map of this cluster; `Save`, and it is not followed.
+    /// `Map` when it is no map of this cluster; `Level` when this release does not support its level; `Save`, and it is not
+    /// followed.
     pub(super) fn adopt(&self, map: ClusterMap) -> Result<bool, ClusterError> {
+        self.release.check(map.level, [])?;
         let mut current = self.current.lock();
         if let Some(followed) = &current.map {
             if followed.cluster_uuid != map.cluster_uuid {

@@ -27,6 +27,7 @@ mod fence;
 mod followed;
 mod lease;
 mod leases;
+mod level;
 mod lost_copies;
 mod membership;
 mod moves;
@@ -49,7 +50,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use kedge_bucket::BucketConfig;
-use kedge_cluster::{CLUSTER_USER, ClusterError, ClusterMap, MapNode, Ports, Revision};
+use kedge_cluster::{
+    CLUSTER_USER, ClusterError, ClusterMap, CompatLevel, MapNode, Ports, Revision,
+};
 use kedge_node::registry::BucketRegistry;
 use kedge_node::users::Users;
 use kedge_sync::{
@@ -130,6 +133,7 @@ impl ClusterNode {
         (create, ports): (Option<&BucketConfig>, Ports),
     ) -> Result<Arc<Self>, ClusterError> {
         let has_buckets = !registry.list().is_empty();
+        let level = setup.options.release.levels.highest;
         let started = begin::start(&setup, ports, has_buckets, |node| {
             if has_buckets {
                 let dir = setup.file.dir();
@@ -139,7 +143,7 @@ impl ClusterNode {
                     dir.display()
                 )));
             }
-            first_map(vec![node], REPLICAS_DEFAULT, create)
+            first_map(vec![node], REPLICAS_DEFAULT, create, level)
         })?;
         replicator.set_identity(NodeIdentity {
             node: setup.options.name.clone(),
@@ -272,7 +276,7 @@ impl ClusterNode {
     }
 }
 
-/// Creates the first map of a cluster of these nodes, with a bucket if there is one.
+/// Creates the first map of a cluster of these nodes, at that level, with a bucket if there is one.
 ///
 /// # Errors
 /// `Map` when the nodes cannot be those of a cluster.
@@ -280,8 +284,10 @@ pub fn first_map(
     nodes: Vec<MapNode>,
     replicas: u8,
     bucket: Option<&BucketConfig>,
+    level: CompatLevel,
 ) -> Result<ClusterMap, ClusterError> {
     let mut map = ClusterMap::new(new_uuid(), replicas, nodes)?;
+    map.level = level;
     if let Some(config) = bucket {
         let mut config = config.clone();
         config.replicas = replicas;

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use kedge_cluster::{ClusterMap, MapNode, NodePositions};
+use kedge_cluster::{ClusterMap, LevelRange, MapNode, NodePositions};
 use kedge_coordination::lease::PromiseRequest;
 use kedge_node::coordination::NodeReport;
 use kedge_node::http_client::{HttpClient, HttpError, HttpReply};
@@ -137,6 +137,12 @@ impl Peer {
     /// Returns whether the node is reachable, as far as is known now.
     pub(super) fn is_reached(&self) -> bool {
         self.status.lock().is_reached(Instant::now())
+    }
+
+    /// Returns the compatibility levels that the node reported last.
+    pub(super) fn levels(&self) -> Option<LevelRange> {
+        let status = self.status.lock();
+        status.about.as_ref().map(|(about, _)| about.levels)
     }
 
     /// Notes a response in the middle of a longer exchange.
@@ -349,6 +355,8 @@ mod tests {
             revision: None,
             applied: None,
             users: 0,
+            release: String::new(),
+            levels: LevelRange::default(),
         };
         let mut status = PeerStatus {
             about: Some((about, answered)),

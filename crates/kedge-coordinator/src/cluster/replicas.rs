@@ -1,4 +1,4 @@
-//! Changes of the number of replicas, and rejoining nodes, in a running cluster.
+//! Changes of the number of replicas, rejoining nodes, and the compatibility level, in a running cluster.
 //!
 //! The first node that is not failed over does this on a thread of its own, with the steps of
 //! [`kedge_cluster::plan_steps`] and [`CatchUp`]. Another node that takes over that role continues from the map.
@@ -8,11 +8,14 @@ use std::sync::Weak;
 use std::time::{Duration, Instant};
 
 use kedge_cluster::{
-    CatchUp, ClusterMap, MapBucket, MoveLimits, NodePositions, plan_discarded, plan_steps,
+    CatchUp, ClusterMap, MapBucket, MoveLimits, NodePositions, plan_discarded, plan_next_level,
+    plan_steps,
 };
 use kedge_node::coordination::ChangeError;
 use kedge_types::limits::REMOVAL_LINGER_SECS;
 
+use super::change::{Commit, PlannedChange};
+use super::level::{self, levels_of};
 use super::{ASK_INTERVAL, ASK_TIMEOUT, ClusterNode};
 
 /// The time for which nodes without vBuckets stay in the map at the end of a rebalance.
@@ -101,6 +104,7 @@ impl ClusterNode {
             let next = plan_steps(map, MoveLimits::default())?;
             progress.may_remove(map, &next).then_some(next)
         })?;
+        raise_level(self, &map)?;
         let waits = discards || progress.catch_up.is_some() || progress.complete_since.is_some();
         Ok(has_begun || waits)
     }
@@ -159,4 +163,28 @@ impl ClusterNode {
             .chain(own)
             .collect()
     }
+}
+
+/// Raises the compatibility level if all nodes of the map support the next one.
+fn raise_level(node: &ClusterNode, map: &ClusterMap) -> Result<(), ChangeError> {
+    let levels_of = |name: &str| levels_of(&node.followed, &node.peers, name);
+    // The store is asked only if there is something to do.
+    if plan_next_level(map, levels_of).is_none() {
+        return Ok(());
+    }
+    let began = Instant::now();
+    let _one_at_a_time = node.changing.lock();
+    let done = node.commit(|map| {
+        let records = node.store.read(node.name())?.records;
+        let next = level::plan(map, levels_of, &records);
+        Ok(next.map(|(map, with)| PlannedChange { map, with }))
+    })?;
+    if let Commit::Changed(map) = done {
+        tracing::info!(
+            level = map.level.0,
+            "the compatibility level of the cluster is raised, as all nodes support it"
+        );
+        node.distribute(&map, began);
+    }
+    Ok(())
 }

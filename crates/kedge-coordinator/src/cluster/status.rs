@@ -9,6 +9,7 @@ use kedge_node::coordination::{NodeReport, StoreStatus};
 use serde_json::{Map, Value, json};
 
 use super::ClusterNode;
+use super::level::{self, levels_of};
 
 /// The longest time for which lagging replicas are watched.
 const LAG_MAX: Duration = Duration::from_secs(1);
@@ -48,6 +49,8 @@ impl ClusterNode {
             revision: self.followed.revision(),
             applied: self.followed.applied_revision(),
             users: *self.users.followed().borrow(),
+            release: self.followed.release.version.to_owned(),
+            levels: self.followed.release.levels,
         }
     }
 
@@ -144,6 +147,9 @@ impl ClusterNode {
                 "revision": about.and_then(|about| about.get("revision")),
                 "applied": about.and_then(|about| about.get("applied")),
                 "lease": figures.get(&number).and_then(|told| told.get("lease")),
+                "release": about.and_then(|about| about.get("release")),
+                "lowestLevel": about.and_then(|about| about.get("lowest_level")),
+                "highestLevel": about.and_then(|about| about.get("highest_level")),
             })
         });
         let decisions = figures.iter();
@@ -157,6 +163,7 @@ impl ClusterNode {
             "name": map.cluster_name,
             "uuid": map.cluster_uuid,
             "revision": map.revision,
+            "compatibility": level::status(&map, |name| levels_of(&self.followed, &self.peers, name)),
             "coordinator": self.coordinator(),
             "orchestrator": orchestrator.map(|(number, _)| map.name(number)),
             "autoFailover": orchestrator.map(|(_, decision)| decision),

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kedge_auth::COMMON_DOCUMENT;
-use kedge_cluster::{ClusterError, ClusterMap, ClusterSecret, NodeRecord};
+use kedge_cluster::{ClusterError, ClusterMap, ClusterSecret, NodeRecord, Release};
 use kedge_coordination::{
     Change, Compare, CoordinationError, Coordinator, Revision, Snapshot, StoreAddress,
     StorePosition, Transaction, Watch,
@@ -48,6 +48,33 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 /// Returns the key of a node's record.
 fn record_key(node: &str) -> String {
     format!("{RECORD_KEYS}{node}")
+}
+
+/// Returns the change that puts the record of a node.
+pub(super) fn record_put(node: &str, record: &NodeRecord) -> Transaction {
+    Transaction::new().put(record_key(node), record.to_json())
+}
+
+/// Returns the compare of the map of that revision; of none with `None`.
+fn map_unchanged(revision: Option<Revision>) -> Compare {
+    let key = MAP_KEY.to_owned();
+    match revision {
+        Some(revision) => Compare::Unchanged(key, revision),
+        None => Compare::Absent(key),
+    }
+}
+
+/// Returns the records of all nodes, by name, but for those that cannot be read.
+fn stored_records(snapshot: &Snapshot) -> BTreeMap<String, StoredRecord> {
+    let of_entry = |entry: &kedge_coordination::Entry| {
+        let name = entry.key.strip_prefix(RECORD_KEYS)?;
+        let stored = StoredRecord {
+            record: NodeRecord::from_json(&entry.value).ok()?,
+            unchanged: Compare::Unchanged(entry.key.clone(), entry.mod_revision),
+        };
+        Some((name.to_owned(), stored))
+    };
+    snapshot.entries.iter().filter_map(of_entry).collect()
 }
 
 /// Returns the key of a node's lease.
@@ -88,10 +115,34 @@ pub(super) fn map_revision(snapshot: &Snapshot) -> Option<kedge_cluster::Revisio
 pub(super) struct StoredState {
     pub(super) map: Option<StoredMap>,
     pub(super) record: Option<NodeRecord>,
+    /// The records of all nodes, by name, but for those that cannot be read.
+    pub(super) records: BTreeMap<String, StoredRecord>,
     /// True if a process of the node has had a lease since the node was failed over last.
     pub(super) has_run: bool,
     /// The revision of the store.
     pub(super) revision: Revision,
+}
+
+/// The record of a node in the store.
+#[derive(Clone, Debug)]
+pub(super) struct StoredRecord {
+    pub(super) record: NodeRecord,
+    /// The compare of its key.
+    pub(super) unchanged: Compare,
+}
+
+impl StoredState {
+    /// Checks that a release supports the level in force.
+    pub(super) fn check_level(&self, release: Release) -> Result<(), ClusterError> {
+        let Some(stored) = &self.map else {
+            return Ok(());
+        };
+        let records = self.records.iter();
+        release.check(
+            stored.map.level,
+            records.map(|(name, it)| (name, &it.record)),
+        )
+    }
 }
 
 /// The result of a transaction on the map.
@@ -238,6 +289,7 @@ impl Store {
         Ok(StoredState {
             map: map_in(&snapshot)?,
             record: record.transpose()?,
+            records: stored_records(&snapshot),
             has_run: entry(&alive_key(node)).is_some(),
             revision: snapshot.revision(),
         })
@@ -297,11 +349,7 @@ impl Store {
         map: &ClusterMap,
         with: &Transaction,
     ) -> Result<PutMap, StoreError> {
-        let key = MAP_KEY.to_owned();
-        let compare = match based_on {
-            Some(revision) => Compare::Unchanged(key, revision),
-            None => Compare::Absent(key),
-        };
+        let compare = map_unchanged(based_on);
         let put = with.clone().when(compare).put(MAP_KEY, map.to_json());
         match self.transact(&put) {
             Ok(_) => Ok(PutMap::Done),
@@ -349,9 +397,18 @@ impl Store {
         Ok(records)
     }
 
-    /// Puts the record of a node.
-    pub(super) fn put_record(&self, node: &str, record: &NodeRecord) -> Result<(), StoreError> {
-        let put = Transaction::new().put(record_key(node), record.to_json());
+    /// Puts the record of a node, if the map is that of `state`.
+    ///
+    /// # Errors
+    /// `Store` with `Conflict` when the map was changed.
+    pub(super) fn put_record(
+        &self,
+        node: &str,
+        record: &NodeRecord,
+        state: &StoredState,
+    ) -> Result<(), StoreError> {
+        let based_on = state.map.as_ref().map(|stored| stored.revision);
+        let put = record_put(node, record).when(map_unchanged(based_on));
         self.call(|store| store.transact(&put, CALL_TIMEOUT))?;
         Ok(())
     }

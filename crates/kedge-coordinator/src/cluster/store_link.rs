@@ -202,7 +202,7 @@ impl ClusterNode {
                 let state = self.store.read(self.name())?;
                 if state.record.as_ref() != Some(&self.followed.record()) {
                     self.store
-                        .put_record(self.name(), &self.followed.record())?;
+                        .put_record(self.name(), &self.followed.record(), &state)?;
                 }
                 self.follow_stored(state.map.as_ref())?;
                 self.update_entry()?;

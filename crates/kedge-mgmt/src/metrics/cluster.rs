@@ -13,9 +13,14 @@ use crate::state::HttpState;
 /// A metric: name, help text, value.
 type RevisionMetric = (&'static str, &'static str, i64);
 
-/// The metrics of the map's revisions, and of the coordination store.
-fn revisions(followed: i64, applied: i64, has_store: bool) -> [RevisionMetric; 3] {
+/// The metrics of the map's level and revisions, and of the coordination store.
+fn revisions(level: i64, followed: i64, applied: i64, has_store: bool) -> [RevisionMetric; 4] {
     [
+        (
+            "kedge_cluster_compatibility_level",
+            "Compatibility level of the cluster map that the node follows",
+            level,
+        ),
         (
             "kedge_cluster_coordinator_up",
             "1 if the coordination store answered the last call and has the map of this cluster, or 0: the cluster cannot be changed",
@@ -37,7 +42,7 @@ fn revisions(followed: i64, applied: i64, has_store: bool) -> [RevisionMetric; 3
 /// The cluster as this node sees it, at the time of the scrape.
 #[derive(Debug)]
 pub(super) struct ClusterSample {
-    revisions: [RevisionMetric; 3],
+    revisions: [RevisionMetric; 4],
     auto_failover: AutoFailoverStatus,
     lease: LeaseStatus,
     /// (name, whether it can be reached) of each other node.
@@ -65,6 +70,7 @@ impl ClusterSample {
         Some(Self {
             buckets: buckets.collect(),
             revisions: revisions(
+                map.as_ref().map_or(0, |map| map.level.0.into()),
                 rev(report.revision),
                 rev(report.applied),
                 store.trouble.is_none(),
@@ -216,7 +222,7 @@ mod tests {
     #[test]
     fn every_metric_has_a_help_text_of_its_own() {
         let sample = ClusterSample {
-            revisions: revisions(3, 2, true),
+            revisions: revisions(1, 3, 2, true),
             auto_failover: AutoFailoverStatus {
                 is_orchestrator: true,
                 nodes: vec!["n_1".to_owned()],

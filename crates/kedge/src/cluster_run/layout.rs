@@ -4,7 +4,7 @@ use std::net::TcpListener;
 use std::path::Path;
 
 use kedge_bucket::BucketConfig;
-use kedge_cluster::{ClusterMap, MapNode, SERVER_GROUP};
+use kedge_cluster::{ClusterMap, CompatLevel, MapNode, SERVER_GROUP};
 use kedge_coordination::StoreAddress;
 use kedge_coordinator::cluster::{self, MAP_FILE, new_uuid};
 
@@ -22,6 +22,8 @@ pub(super) struct LayoutOptions {
     pub(super) mgmt_port: Option<u16>,
     pub(super) host: String,
     pub(super) bucket: Option<BucketConfig>,
+    /// The compatibility level of a new cluster.
+    pub(super) level: CompatLevel,
 }
 
 /// Returns the nodes of the cluster in the store, with the ports that they are to have. Creates the cluster if there is
@@ -46,7 +48,7 @@ pub(super) fn prepare(
         }
     }
     let replicas = wanted.replicas.unwrap_or(1);
-    let map = cluster::first_map(nodes, replicas, wanted.bucket.as_ref())?;
+    let map = cluster::first_map(nodes, replicas, wanted.bucket.as_ref(), wanted.level)?;
     let map = cluster::create(store, &map)?;
     plan(Some(&map), wanted)
 }
@@ -165,6 +167,7 @@ mod tests {
             mgmt_port: kv_port.map(|_| 0),
             host: "127.0.0.1".to_owned(),
             bucket: Some(BucketConfig::new("default", 8, 0)),
+            level: CompatLevel::HIGHEST,
         }
     }
 

@@ -16,7 +16,7 @@ use std::sync::mpsc;
 use std::thread::available_parallelism;
 
 use clap::{Arg, ArgMatches, Command, value_parser};
-use kedge_cluster::{ClusterError, MapNode, REPLICAS_MAX};
+use kedge_cluster::{ClusterError, MapNode, REPLICAS_MAX, Release};
 use kedge_coordination::StoreAddress;
 use kedge_types::limits::CLUSTER_NODES_MAX;
 use rustix::process::Signal;
@@ -92,8 +92,8 @@ pub(crate) fn command() -> Command {
 }
 
 /// Runs the cluster until a signal stops it, or its last node ends.
-pub(crate) fn run(matches: &ArgMatches) -> ExitCode {
-    match cluster_run(matches) {
+pub(crate) fn run(matches: &ArgMatches, release: Release) -> ExitCode {
+    match cluster_run(matches, release) {
         Ok(code) => code,
         Err(error) => {
             output::complain(format_args!("kedge cluster-run: {error}"));
@@ -102,7 +102,7 @@ pub(crate) fn run(matches: &ArgMatches) -> ExitCode {
     }
 }
 
-fn cluster_run(matches: &ArgMatches) -> Result<ExitCode, RunError> {
+fn cluster_run(matches: &ArgMatches, release: Release) -> Result<ExitCode, RunError> {
     let effective = Effective::new(matches, |name| std::env::var_os(name))?;
     if effective.is_given("node_name") {
         let why = "--node-name is for a single node: kedge serve";
@@ -117,6 +117,7 @@ fn cluster_run(matches: &ArgMatches) -> Result<ExitCode, RunError> {
         mgmt_port: given("mgmt_port", settings.mgmt_port),
         host: reached_at(settings),
         bucket: (!settings.bucket.is_empty()).then(|| bucket_config(settings)),
+        level: release.levels.highest,
     };
     let dir = settings.data_dir.join(STORE_DIR);
     let (store, url) = match coordinator(settings)? {

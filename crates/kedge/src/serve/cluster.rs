@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use kedge_auth::Roles;
-use kedge_cluster::{CLUSTER_USER, External, SERVER_GROUP};
+use kedge_cluster::{CLUSTER_USER, External, Release, SERVER_GROUP};
 use kedge_coordination::StoreAddress;
 use kedge_coordination::lease::LeaseTiming;
 use kedge_coordinator::cluster::{ClusterSetup, LeaseOptions, NodeOptions};
@@ -19,9 +19,10 @@ use crate::settings::{Effective, Settings, SettingsError};
 pub(super) fn prepare(
     effective: &Effective,
     disk: &Arc<dyn Disk>,
+    release: Release,
 ) -> Result<Option<ClusterSetup>, ServeError> {
     let settings = &effective.settings;
-    let Some(options) = options(settings)? else {
+    let Some(options) = options(settings, release)? else {
         return Ok(None);
     };
     Ok(Some(ClusterSetup::prepare(
@@ -46,7 +47,7 @@ pub(crate) fn coordinator(settings: &Settings) -> Result<Option<StoreAddress>, S
     Ok(Some(address))
 }
 
-fn options(settings: &Settings) -> Result<Option<NodeOptions>, SettingsError> {
+fn options(settings: &Settings, release: Release) -> Result<Option<NodeOptions>, SettingsError> {
     let coordinator = coordinator(settings)?;
     let (coordinator, name) = match (coordinator, &settings.node_name) {
         (None, name) if name.is_empty() => return Ok(None),
@@ -66,6 +67,7 @@ fn options(settings: &Settings) -> Result<Option<NodeOptions>, SettingsError> {
         external,
         server_group: server_group(settings),
         lease: lease(settings)?,
+        release,
     }))
 }
 

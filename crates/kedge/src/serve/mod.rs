@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use clap::ArgMatches;
 use kedge_bucket::{Bucket, RecoveryMode};
-use kedge_cluster::ClusterError;
+use kedge_cluster::{ClusterError, Release};
 use kedge_coordinator::cluster::ClusterSetup;
 use kedge_disk::{Disk, DiskError, PosixDisk};
 use kedge_executor::ExecutorConfig as PoolsConfig;
@@ -95,12 +95,12 @@ enum ServeEvent {
 }
 
 /// Runs the server until a signal stops it.
-pub(crate) fn run(matches: &ArgMatches) -> ExitCode {
+pub(crate) fn run(matches: &ArgMatches, release: Release) -> ExitCode {
     let result = Effective::new(matches, |name| std::env::var_os(name))
         .map_err(ServeError::from)
         .and_then(|effective| {
             start_logging(effective.settings.log_level);
-            serve(&effective)
+            serve(&effective, release)
         });
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -111,7 +111,7 @@ pub(crate) fn run(matches: &ArgMatches) -> ExitCode {
     }
 }
 
-fn serve(effective: &Effective) -> Result<(), ServeError> {
+fn serve(effective: &Effective, release: Release) -> Result<(), ServeError> {
     let settings = &effective.settings;
     if settings.stop_with_parent {
         signals::stop_with_parent();
@@ -128,7 +128,7 @@ fn serve(effective: &Effective) -> Result<(), ServeError> {
     let users = Users::open(Arc::clone(&disk), settings.data_dir.join(USERS_FILE))?;
     let users = users.with_password_length_min(settings.password_length_min.into());
     let users = Arc::new(users.audited(audit(&disk, settings)?));
-    let cluster = cluster::prepare(effective, &disk)?;
+    let cluster = cluster::prepare(effective, &disk, release)?;
     if let Some(cluster) = &cluster {
         cluster.share_users(&users);
     }

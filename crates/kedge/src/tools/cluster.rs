@@ -77,6 +77,17 @@ enum ClusterCommand {
         /// Name of the node
         node: String,
     },
+    /// Hold the compatibility level of the cluster during an upgrade, so that the release before can come back
+    ///
+    /// The level is raised when all nodes have the newer release, and never goes down. `status` shows it.
+    Level {
+        /// Keep the level as it is
+        #[arg(long, required_unless_present = "raise")]
+        hold: bool,
+        /// Raise it as soon as all nodes support the next one, which is the default
+        #[arg(long, conflicts_with = "hold")]
+        raise: bool,
+    },
     /// Move the active of a vBucket to a node that has a replica of it, without an interruption for clients
     Move {
         /// Name of the bucket
@@ -135,6 +146,18 @@ fn rebalance(
         output::print(&outcome("the rebalance has begun", &said))?;
     }
     rebalanced(client, args.wait)
+}
+
+/// Holds the compatibility level, or no longer.
+fn level(post: &Post<'_>, hold: bool) -> Result<String, ToolError> {
+    let (what, is_held) = match hold {
+        true => ("the compatibility level is held", "true"),
+        false => (
+            "the compatibility level is raised as soon as all nodes support the next one",
+            "false",
+        ),
+    };
+    Ok(outcome(what, &post("level", &[("hold", is_held)])?))
 }
 
 /// Moves the actives of a node to its replicas, and fails it over if wanted. Waits until that is done.
@@ -203,6 +226,7 @@ pub(crate) fn run(args: &ClusterArgs) -> Result<(), ToolError> {
             let said = post("remove", &[("node", node)])?;
             outcome(&format!("node \"{node}\" is removed"), &said)
         }
+        ClusterCommand::Level { hold, .. } => level(&post, *hold)?,
         ClusterCommand::Move {
             bucket,
             vbucket,
@@ -373,6 +397,7 @@ fn troubles(status: &Value) -> String {
 
 fn describe(status: &Value) -> String {
     let mut out = format!("map {}\n", number(status, "/revision/rev"));
+    out.push_str(&compatibility(status));
     out.push_str(&orchestrator(status));
     out.push('\n');
     out.push_str(&nodes_table(status));
@@ -396,6 +421,21 @@ fn describe(status: &Value) -> String {
         out.push_str(&copies_table(bucket));
     }
     out
+}
+
+/// Returns the line of the compatibility level; empty if the server states none.
+fn compatibility(status: &Value) -> String {
+    let Some(of) = status.get("compatibility") else {
+        return String::new();
+    };
+    let waits = list(of, "waitsFor").iter().filter_map(Value::as_str);
+    let waits: Vec<&str> = waits.collect();
+    let why = match (of.get("isHeld") == Some(&Value::Bool(true)), &*waits) {
+        (true, _) => ", held: kedge cluster level --raise ends that".to_owned(),
+        (false, []) => String::new(),
+        (false, waits) => format!(", waits for the newer release of {}", waits.join(", ")),
+    };
+    format!("compatibility level {}{why}\n", number(of, "/level"))
 }
 
 /// Returns the lines of the orchestrator and of automatic failover; empty without an orchestrator.
@@ -443,7 +483,15 @@ fn count_or_dash(count: Option<&Value>) -> String {
 
 /// Returns the table of the nodes of the cluster.
 fn nodes_table(status: &Value) -> String {
-    let mut rows = head(&["NODE", "KV", "MANAGEMENT", "STATE", "SERVES BY", "MAP"]);
+    let mut rows = head(&[
+        "NODE",
+        "KV",
+        "MANAGEMENT",
+        "RELEASE",
+        "STATE",
+        "SERVES BY",
+        "MAP",
+    ]);
     for node in list(status, "nodes") {
         let place = |port: &str| format!("{}:{}", text(node, "host"), number(node, port));
         let is = |field: &str| node.get(field).and_then(Value::as_bool).unwrap_or(false);
@@ -457,6 +505,10 @@ fn nodes_table(status: &Value) -> String {
             text(node, "name").to_owned(),
             place("/kvPort"),
             place("/mgmtPort"),
+            node.get("release")
+                .and_then(Value::as_str)
+                .unwrap_or("-")
+                .to_owned(),
             state.to_owned(),
             node.pointer("/lease/servesBy")
                 .and_then(Value::as_str)
@@ -465,7 +517,7 @@ fn nodes_table(status: &Value) -> String {
             count_or_dash(node.pointer("/applied/rev")),
         ]);
     }
-    table("lllllr", &rows)
+    table("llllllr", &rows)
 }
 
 /// Returns the table of the copies of a bucket's vBuckets, by node.
@@ -506,8 +558,9 @@ mod tests {
     fn cluster_status_is_shown_as_tables() {
         let mut status = json!({
             "revision": {"epoch": 1, "rev": 4},
+            "compatibility": {"level": 1, "isHeld": false, "waitsFor": ["n_1"]},
             "nodes": [
-                {"name": "n_0", "host": "127.0.0.1", "kvPort": 12000, "mgmtPort": 9000, "up": true,
+                {"name": "n_0", "release": "0.2.0", "host": "127.0.0.1", "kvPort": 12000, "mgmtPort": 9000, "up": true,
                  "failedOver": false, "applied": {"epoch": 1, "rev": 4}, "lease": {"serves": true, "servesBy": "lease"}},
                 {"name": "n_1", "host": "127.0.0.1", "kvPort": 12002, "mgmtPort": 9001, "up": false,
                  "failedOver": true, "applied": null},
@@ -524,15 +577,19 @@ mod tests {
         });
         assert_eq!(
             describe(&status),
-            "map 4\n\n\
-             NODE  KV               MANAGEMENT      STATE              SERVES BY  MAP\n\
-             n_0   127.0.0.1:12000  127.0.0.1:9000  up                 lease        4\n\
-             n_1   127.0.0.1:12002  127.0.0.1:9001  down, failed over  -            -\n\n\
+            "map 4\n\
+             compatibility level 1, waits for the newer release of n_1\n\n\
+             NODE  KV               MANAGEMENT      RELEASE  STATE              SERVES BY  MAP\n\
+             n_0   127.0.0.1:12000  127.0.0.1:9000  0.2.0    up                 lease        4\n\
+             n_1   127.0.0.1:12002  127.0.0.1:9001  -        down, failed over  -            -\n\n\
              bucket \"default\": 64 vBuckets with 1 replicas; 64 miss a copy, 0 have no active, 3 move\n\n\
              NODE  ACTIVE  REPLICA  PENDING  DEAD  CATCHING UP  BEHIND    LAG\n\
              n_0       64        0        0     0            0       7  12 ms\n\
              n_1        -        -        -     -           64       -      -\n"
         );
+        status["compatibility"]["isHeld"] = true.into();
+        let line = "compatibility level 1, held: kedge cluster level --raise ends that\n";
+        assert_eq!(compatibility(&status), line);
         status["buckets"][0]["wantedReplicas"] = 2.into();
         assert!(describe(&status).contains("with 1 replicas, to be 2; 64 miss a copy"));
     }
