@@ -146,6 +146,7 @@ impl ClusterNode {
                 "up": is_up(number),
                 "revision": about.and_then(|about| about.get("revision")),
                 "applied": about.and_then(|about| about.get("applied")),
+                "users": about.and_then(|about| about.get("users")),
                 "lease": figures.get(&number).and_then(|told| told.get("lease")),
                 "release": about.and_then(|about| about.get("release")),
                 "lowestLevel": about.and_then(|about| about.get("lowest_level")),

@@ -180,7 +180,11 @@ impl ClusterUsers {
             let stored = snapshot.and_then(StoredUsers::read);
             let stored = stored.map_err(ChangeError::from)?;
             let own = users.read();
-            let of_store = own.with_documents(&stored.documents)?;
+            let of_store = own.with_documents(&stored.documents).map_err(|why| {
+                ChangeError::Store(format!(
+                    "the users of the coordination store cannot be used: {why}"
+                ))
+            })?;
             let is_same = of_store.as_ref().is_some_and(|it| are_same(&own, it));
             let shared = of_store.as_ref().and_then(UserStore::shared);
             match act_on(cluster, stored.cluster(), own.shared(), shared, is_same) {

@@ -253,6 +253,31 @@ fn another_store_gets_no_users() {
 }
 
 #[test]
+fn damaged_users_of_the_store_are_not_followed() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (one, two) = (Node::start(dir.path()), Node::start(dir.path()));
+    one.add("ada");
+    two.follow();
+    let good = one.stored().documents;
+    let mut bad = good.clone();
+    let ada = bad.iter_mut().find(|(name, _)| name.ends_with("/ada"));
+    ada.expect("it is there").1.truncate(20);
+    one.replace(&bad);
+    let member = NodeCluster::MemberOf(&two.cluster);
+    let refused = two.shared.follow_stored(&two.users, member).map(drop);
+    let refused = refused.expect_err("they cannot be read").to_string();
+    assert!(refused.contains("cannot be used"), "{refused}");
+    let changed = two.users.change(|store| store.remove("ada"));
+    let is_refused = matches!(changed, Err(UsersError::Cluster(ChangeError::Store(_))));
+    assert!(is_refused, "{changed:?}");
+    assert!(two.users.read().verify_password("ada", b"secret"));
+    one.replace(&good);
+    two.add("bob");
+    one.follow();
+    assert_eq!(one.ids(), ids(&["ada", "bob", "kedge.cluster", "root"]));
+}
+
+#[test]
 fn change_of_more_documents_than_a_transaction_takes_is_made_at_once() {
     let dir = tempfile::tempdir().expect("a directory");
     let node = Node::start(dir.path());
