@@ -6,6 +6,8 @@
 
 use crate::change::MapChange;
 use crate::map::{MAP_KEY, SimMap, name, number, text};
+use crate::network::Network;
+use crate::promises::PromiseExchange;
 use crate::service::{Answer, CallId, SimStore, StoreAnswer, StoreCall};
 use crate::trace::note;
 use kedge_cluster::{
@@ -82,6 +84,7 @@ pub(crate) struct Control {
     office: Office,
     token: Option<Revision>,
     auto: AutoFailover,
+    pub(crate) promises: PromiseExchange,
     /// The node that an administrator wants to be failed over by this one.
     pub(crate) deposing: Option<usize>,
 }
@@ -113,6 +116,7 @@ impl Control {
             office: Office::new(OFFICE_KEY, text(node), &process),
             token: None,
             auto: AutoFailover::default(),
+            promises: PromiseExchange::new(timing),
             deposing: None,
         }
     }
@@ -165,16 +169,42 @@ impl Control {
         self.begin_changes(times, store, rng);
     }
 
-    /// Renews the lease if that is due. The serving gate has to be moved to [`Self::serves_until`] before anything else.
-    pub(crate) fn renew(&mut self, times: Times, store: &mut SimStore, rng: &mut Rng) {
+    /// Renews the lease if that is due, with a record that says which map the node follows. The serving gate has to be moved to [`Self::serves_until`] before anything else.
+    pub(crate) fn renew(
+        &mut self,
+        times: Times,
+        followed: &SimMap,
+        store: &mut SimStore,
+        rng: &mut Rng,
+    ) {
         let is_due = self.holder.next_put().is_some_and(|at| at <= times.local);
-        if !is_due || self.is_calling(|purpose| matches!(purpose, CallPurpose::Renew)) {
+        let is_busy =
+            self.is_calling(|it| matches!(it, CallPurpose::Renew)) || self.promises.is_asking();
+        if !is_due || is_busy {
             return;
         }
-        if let Some(put) = self.holder.put(times.local, &serde_json::Value::Null) {
+        let health = NodeHealth {
+            follows: Some(followed.revision()),
+            ..NodeHealth::default()
+        };
+        let health = serde_json::to_value(health).expect("it is numbers");
+        if let Some(put) = self.holder.put(times.local, &health) {
             let call = StoreCall::Transact(put, None);
             self.send(times, call, CallPurpose::Renew, store, rng);
         }
+    }
+
+    /// Gives promises to other nodes, and asks them for some if the store does not answer.
+    pub(crate) fn exchange_promises(
+        &mut self,
+        times: Times,
+        followed: &SimMap,
+        network: &mut Network,
+        rng: &mut Rng,
+    ) {
+        let (me, holder) = (self.node, &mut self.holder);
+        self.promises
+            .step(times, me, holder, followed, network, rng);
     }
 
     /// Makes a change as soon as there is no other.
@@ -269,6 +299,7 @@ impl Control {
                 for entry in snapshot.entries {
                     self.on_change(Change::Put(entry));
                 }
+                self.promises.on_read(found);
                 self.observe(times);
                 self.member = store.any_member(rng);
             }
@@ -295,7 +326,8 @@ impl Control {
     fn on_renewed(&mut self, times: Times, answer: &Result<Revision, CoordinationError>) {
         let event = self.holder.on_answer(times.local, answer);
         match event {
-            LeaseEvent::Renewed | LeaseEvent::Unknown => {}
+            LeaseEvent::Renewed => {}
+            LeaseEvent::Unknown => self.promises.want(),
             _ => note!(name(self.node), "lease: {event:?}"),
         }
         if event == LeaseEvent::Deposed {
@@ -355,7 +387,9 @@ impl Control {
     fn observe(&mut self, times: Times) {
         let Some(view) = &self.view else { return };
         for (node, observer) in &mut self.observers {
-            observer.on_entry(times.local, view.entries.get(&lease_key(*node)));
+            let entry = view.entries.get(&lease_key(*node));
+            observer.on_entry(times.local, entry);
+            self.promises.note_lease(*node, entry);
         }
     }
 
@@ -517,10 +551,11 @@ impl Control {
         down.map(|it| usize::from(it.node)).collect()
     }
 
-    /// Returns the part of a transaction that deposes nodes, if their leases have lapsed; with the condition that this node
-    /// is the orchestrator, if nobody else asked for it.
+    /// Returns the part of a transaction that deposes nodes, if their leases have lapsed, and the promises of this node to
+    /// them; with the condition that this node is the orchestrator, if nobody else asked for it. It promises them nothing
+    /// from then on.
     pub(crate) fn depositions(
-        &self,
+        &mut self,
         times: Times,
         nodes: &[usize],
         is_automatic: bool,
@@ -531,13 +566,27 @@ impl Control {
         }
         for node in nodes {
             let lapsed = self.observers[node].deposition(times.local)?;
-            let is_there = matches!(lapsed, Compare::Unchanged(..));
-            guarded = guarded.when(lapsed);
-            if is_there {
+            if matches!(lapsed, Compare::Unchanged(..)) {
+                if !self.promises.has_ended(times.local, *node) || !self.was_asked_by(*node) {
+                    return None;
+                }
                 guarded = guarded.delete(lease_key(*node));
             }
+            self.promises.withhold(*node);
+            guarded = guarded.when(lapsed);
         }
         Some(guarded)
+    }
+
+    /// Returns whether a node that asked for promises has asked this one: it followed a map of which this node was a member.
+    fn was_asked_by(&self, node: usize) -> bool {
+        let record = self.observers[&node].record();
+        let health = record.map(|record| record.health.clone());
+        let health = health.and_then(|it| serde_json::from_value::<NodeHealth>(it).ok());
+        let follows = health.and_then(|health| health.follows);
+        let rev = follows.map_or(0, |it| it.rev);
+        let view = self.view.as_ref();
+        view.is_some_and(|view| view.map.is_member_since(self.node, rev))
     }
 
     /// Takes the lease from a node that is to be failed over, unless that was done.
@@ -548,6 +597,8 @@ impl Control {
         store: &mut SimStore,
         rng: &mut Rng,
     ) {
+        // Its promises end as well.
+        self.promises.withhold(node);
         let entries = self.view.as_ref().map(|view| &view.entries);
         let entry = entries.and_then(|entries| entries.get(&lease_key(node)));
         let is_revoked = |entry: &Entry| {

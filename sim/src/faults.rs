@@ -15,11 +15,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The longest time for which a node gets its answers late, before it is cut off.
 const SLOW_NS_MAX: u64 = 1_000_000_000;
+/// The longest outage of the store: some leases.
+const OUTAGE_NS_MAX: u64 = 4_000_000_000;
 
 impl World {
     pub(crate) fn fault(&mut self) {
         let node = self.any_node();
-        match self.rng.below(57) {
+        match self.rng.below(58) {
             0..3 => {
                 self.network.reset_any(&mut self.rng);
                 self.summary.cuts += 1;
@@ -71,6 +73,11 @@ impl World {
                 self.store.slow_down(node, until_ns);
             }
             49..52 => self.lose_source(),
+            52 => {
+                let until_ns = self.unix_ns() + self.rng.below(OUTAGE_NS_MAX);
+                self.store.fail_until(until_ns);
+                self.summary.outages += 1;
+            }
             _ => self.store.heal(),
         }
     }
@@ -260,10 +267,13 @@ impl World {
         if control.is_changing() {
             return;
         }
-        if !down.is_empty() {
-            self.fail_over(by, &down, true);
+        if !down.is_empty() && self.fail_over(by, &down, true) {
             return;
         }
+        let Some(process) = &mut self.nodes[by].process else {
+            return;
+        };
+        let control = &mut process.control;
         let Some(node) = control.deposing else { return };
         if control.view().is_none_or(|view| view.map.is_out(node)) {
             control.deposing = None;
@@ -276,16 +286,17 @@ impl World {
     }
 
     /// Fails nodes over whose leases have lapsed, unless data would be lost. The positions of the others count from then on.
-    fn fail_over(&mut self, by: usize, nodes: &[usize], automatic: bool) {
+    /// Returns whether it has sent the change.
+    fn fail_over(&mut self, by: usize, nodes: &[usize], automatic: bool) -> bool {
         // An administrator who knows that the others have not caught up since the last failover does not insist.
         if !automatic && !nodes.iter().all(|node| self.may_fail_over(*node)) {
-            return;
+            return false;
         }
         // Two losses at a time are too many where data counts that is only in memory.
         let is_going = |node: usize| self.lost.contains(&node) || self.nodes[node].is_paused();
         let others = (0..self.nodes.len()).filter(|other| !nodes.contains(other));
         if !self.plan.may_come_back && others.into_iter().any(is_going) {
-            return;
+            return false;
         }
         let others = (0..self.nodes.len()).filter(|other| !nodes.contains(other));
         let reached = others.filter(|other| !self.network.is_cut(by, *other));
@@ -295,18 +306,21 @@ impl World {
             Some((number(other), positions(&process.bucket)?))
         });
         let told = told.collect();
-        let Some(process) = &self.nodes[by].process else {
-            return;
+        let times = self.times(by);
+        let Some(process) = &mut self.nodes[by].process else {
+            return false;
         };
-        let control = &process.control;
-        let guarded = control.depositions(self.times(by), nodes, automatic);
+        let control = &mut process.control;
+        let guarded = control.depositions(times, nodes, automatic);
         let view = control.view();
         let next = view.and_then(|view| view.map.without(nodes, &told, automatic));
-        if let Some((guarded, next)) = guarded.zip(next) {
-            note!(name(by), "is to fail {nodes:?} over");
-            let change = MapChange::FailOver(nodes.to_vec());
-            self.send_change(by, change, guarded, &next);
-        }
+        let Some((guarded, next)) = guarded.zip(next) else {
+            return false;
+        };
+        note!(name(by), "is to fail {nodes:?} over");
+        let change = MapChange::FailOver(nodes.to_vec());
+        self.send_change(by, change, guarded, &next);
+        true
     }
 
     /// Begins the move of a vBucket from its active to one of its replicas.

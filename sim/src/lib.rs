@@ -5,8 +5,9 @@
 //! down, and their memory runs short. The map of the cluster is in a model of the coordination store ([`StoreModel`]):
 //! nodes change it by transactions and watch it. Its members stop and lag, its answers are lost, nodes do not reach it,
 //! its history is compacted, and backups are restored. Nodes hold leases by clocks that drift, and are paused for longer
-//! than a lease, until their watchdogs end them; an orchestrator fails others over when their leases have lapsed, and
-//! some nodes are failed over while they are alive. Clients write, with and without durability levels, and read, also by
+//! than a lease, until their watchdogs end them. While the store is away, they serve by the promises of all others not to
+//! fail them over. An orchestrator fails others over when their leases have lapsed, and some nodes are failed over while
+//! they are alive. Clients write, with and without durability levels, and read, also by
 //! older maps; others bring documents whose CAS is far ahead. The seed determines every next step, so a failing history
 //! can be repeated.
 //!
@@ -26,9 +27,11 @@ mod control;
 mod faults;
 mod following;
 mod map;
+mod messages;
 mod network;
 mod node;
 mod plan;
+mod promises;
 mod service;
 mod serving;
 mod store;

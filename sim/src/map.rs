@@ -114,6 +114,21 @@ impl SimMap {
         !self.0.is_member(number(node))
     }
 
+    /// Returns the nodes that are not failed over.
+    pub(crate) fn members(&self) -> impl Iterator<Item = usize> + '_ {
+        self.0.members().map(usize::from)
+    }
+
+    /// Returns whether a node is a member, and was one in the map of that `rev` and in all since.
+    pub(crate) fn is_member_since(&self, node: usize, rev: i64) -> bool {
+        self.0.is_member_since(number(node), rev)
+    }
+
+    /// Returns whether nodes became members by this map.
+    pub(crate) fn begins_membership(&self) -> bool {
+        self.0.begins_membership()
+    }
+
     pub(crate) fn has(&self, vb: VbId, node: usize) -> bool {
         self.chain(vb).contains(number(node))
     }

@@ -1,6 +1,7 @@
 //! Byte streams between nodes.
 
 use crate::map::name;
+use crate::messages::{Message, Messages};
 use crate::trace::note;
 use kedge_disk::Rng;
 use std::collections::{BTreeMap, VecDeque};
@@ -81,6 +82,7 @@ pub(crate) struct Network {
     next: u64,
     /// Pairs of nodes without communication.
     cut: Vec<(usize, usize)>,
+    messages: Messages,
 }
 
 impl Network {
@@ -121,8 +123,37 @@ impl Network {
         }
     }
 
+    /// Returns a number for a round of requests that no other has.
+    pub(crate) fn next_round(&mut self) -> u64 {
+        self.messages.next_round()
+    }
+
+    /// Sends a message from one node to another.
+    pub(crate) fn send_message(
+        &mut self,
+        now_ns: u64,
+        ends: (usize, usize),
+        message: Message,
+        rng: &mut Rng,
+    ) {
+        self.messages.send(now_ns, ends, message, rng);
+    }
+
+    /// Returns the messages that have arrived at a node, with their senders.
+    pub(crate) fn take_messages(
+        &mut self,
+        now_ns: u64,
+        node: usize,
+        rng: &mut Rng,
+    ) -> Vec<(usize, Message)> {
+        let cut = &self.cut;
+        let is_cut = |from: usize| cut.contains(&(node.min(from), node.max(from)));
+        self.messages.take(now_ns, node, is_cut, rng)
+    }
+
     /// Breaks all connections of a node, and drops bytes in flight.
     pub(crate) fn kill(&mut self, node: usize) {
+        self.messages.kill(node);
         for link in self.links.values_mut() {
             for (end, owner) in [
                 (LinkEnd::Consumer, link.consumer),

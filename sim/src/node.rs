@@ -244,30 +244,33 @@ impl SimNode {
     }
 
     /// Does the node's part in the coordination: handles what comes from the store, follows its map, renews the lease, and
-    /// serves for as long as that allows.
+    /// serves for as long as that allows. Returns the number of rounds in which all others have promised it to let it serve.
     pub(crate) fn coordinate(
         &mut self,
         true_ns: u64,
         store: &mut SimStore,
         network: &mut Network,
         rng: &mut Rng,
-    ) {
+    ) -> u64 {
         let times = self.times(true_ns);
         if self.is_paused() {
-            return;
+            return 0;
         }
         let Some(process) = &mut self.process else {
-            return;
+            return 0;
         };
         process.control.step(times, &self.saved, store, rng);
         self.follow_view(network);
         let Some(process) = &mut self.process else {
-            return;
+            return 0;
         };
-        process.control.renew(times, store, rng);
+        let control = &mut process.control;
+        control.exchange_promises(times, &self.saved, network, rng);
+        control.renew(times, &self.saved, store, rng);
         process
             .gate
             .serve_until(process.control.serves_until().ns());
+        std::mem::take(&mut process.control.promises.complete)
     }
 
     /// Applies the map of the store, if it is newer.
@@ -287,8 +290,12 @@ impl SimNode {
             process.control.request(MapChange::GiveUpMoves(number));
             return;
         }
+        let has_new_members = map.revision() > self.saved.revision() && map.begins_membership();
         self.saved = map;
         self.adopt(network);
+        if let Some(process) = self.process.as_mut().filter(|_| has_new_members) {
+            process.control.holder.renew_soon();
+        }
         if let Some(process) = &mut self.process {
             process.control.has_applied();
         }

@@ -88,6 +88,9 @@ pub(crate) struct SimStore {
     deaf: BTreeSet<usize>,
     /// The nodes to which answers are slow, and the time at which they are cut off.
     slow: BTreeMap<usize, u64>,
+    /// The time until which no node reaches the store.
+    fails_until_ns: u64,
+    now_ns: u64,
 }
 
 impl SimStore {
@@ -110,6 +113,8 @@ impl SimStore {
             cut: BTreeSet::new(),
             deaf: BTreeSet::new(),
             slow: BTreeMap::new(),
+            fails_until_ns: 0,
+            now_ns: 0,
         }
     }
 
@@ -136,6 +141,7 @@ impl SimStore {
 
     /// Executes the calls that have arrived, and returns the committed changes of the map.
     pub(crate) fn work(&mut self, now_ns: u64, rng: &mut Rng) -> Vec<CommittedMap> {
+        self.now_ns = now_ns;
         let is_over = |_: &usize, at_ns: &mut u64| *at_ns <= now_ns;
         let gone: Vec<(usize, u64)> = self.slow.extract_if(.., is_over).collect();
         for (node, _) in gone {
@@ -215,7 +221,8 @@ impl SimStore {
         after: StorePosition,
     ) -> Option<(StorePosition, Vec<WatchEvent>)> {
         let at = &self.members[member];
-        if self.cut.contains(&node) || self.deaf.contains(&node) || !at.is_up {
+        let fails = self.now_ns < self.fails_until_ns;
+        if fails || self.cut.contains(&node) || self.deaf.contains(&node) || !at.is_up {
             return None;
         }
         let position = StorePosition {
@@ -259,7 +266,7 @@ impl SimStore {
 
     fn has_quorum(&self) -> bool {
         let up = self.members.iter().filter(|member| member.is_up).count();
-        up > self.members.len() / 2
+        up > self.members.len() / 2 && self.fails_until_ns <= self.now_ns
     }
 
     /// Stops the communication of a node with the store; `deaf` if its calls still arrive.
@@ -285,7 +292,7 @@ impl SimStore {
 
     /// Returns whether some nodes cannot use the store.
     pub(crate) fn is_cut(&self) -> bool {
-        !self.cut.is_empty() || !self.deaf.is_empty()
+        !self.cut.is_empty() || !self.deaf.is_empty() || self.now_ns < self.fails_until_ns
     }
 
     /// Stops a member, or makes it lag.
@@ -299,6 +306,12 @@ impl SimStore {
             note!("store", "member {at} lags");
             member.is_slow = true;
         }
+    }
+
+    /// Takes the store from all nodes for a while, whatever is healed meanwhile.
+    pub(crate) fn fail_until(&mut self, until_ns: u64) {
+        note!("store", "no node reaches it for a while");
+        self.fails_until_ns = until_ns;
     }
 
     /// Ends all faults of members and of connections.

@@ -74,6 +74,10 @@ pub struct Summary {
     pub pauses: u64,
     /// Processes that were ended by their watchdogs.
     pub watchdogs: u64,
+    /// Outages of the store for all nodes.
+    pub outages: u64,
+    /// Rounds in which all others have promised a node not to fail it over.
+    pub promises: u64,
 }
 
 impl AddAssign for Summary {
@@ -96,6 +100,8 @@ impl AddAssign for Summary {
             restores,
             pauses,
             watchdogs,
+            outages,
+            promises,
         } = other;
         self.acknowledged += acknowledged;
         self.unknown += unknown;
@@ -114,6 +120,8 @@ impl AddAssign for Summary {
         self.restores += restores;
         self.pauses += pauses;
         self.watchdogs += watchdogs;
+        self.outages += outages;
+        self.promises += promises;
     }
 }
 
@@ -230,7 +238,8 @@ impl World {
     /// Lets a node do its part in the coordination of the cluster.
     fn coordinate_node(&mut self, node: usize) {
         let (store, network) = (&mut self.store, &mut self.network);
-        self.nodes[node].coordinate(self.unix_ns, store, network, &mut self.rng);
+        let rng = &mut self.rng;
+        self.summary.promises += self.nodes[node].coordinate(self.unix_ns, store, network, rng);
         self.fail_over_down(node);
     }
 
