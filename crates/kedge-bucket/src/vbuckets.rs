@@ -20,7 +20,8 @@ pub struct VbRole {
     pub state: VbState,
     /// The replication topology of an active vBucket, whose nodes acknowledge SyncWrites. `None` keeps the current one.
     pub topology: Option<Topology>,
-    /// True if the vBucket has every change of the previous active, which is dead, so that no new branch begins.
+    /// True if the vBucket has every change of the previous active, which is dead, so that no new branch begins. True for a
+    /// dead vBucket if another node takes it over.
     pub takeover: bool,
     /// True if a dead vBucket stays dead, because a takeover has completed.
     pub unless_dead: bool,

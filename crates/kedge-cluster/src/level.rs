@@ -128,6 +128,8 @@ impl Release {
 pub enum Feature {
     /// The map has chosen recoveries: a node discards its data, or is recovered by the next rebalance.
     ChosenRecovery,
+    /// The map has the ids of the last changes. A map of a lower level has none.
+    Lineage,
 }
 
 impl Feature {
@@ -135,6 +137,7 @@ impl Feature {
     const fn row(self) -> (CompatLevel, &'static str) {
         match self {
             Self::ChosenRecovery => (CompatLevel(2), "full recovery, or recovery by a rebalance,"),
+            Self::Lineage => (CompatLevel(2), "the lineage of the map"),
         }
     }
 
@@ -174,7 +177,10 @@ impl ClusterMap {
 
     /// Returns a feature that the map uses although its level does not have it.
     pub(crate) fn excess_feature(&self) -> Option<Feature> {
-        let uses = [(Feature::ChosenRecovery, !self.recovery.is_empty())];
+        let uses = [
+            (Feature::ChosenRecovery, !self.recovery.is_empty()),
+            (Feature::Lineage, !self.lineage.is_empty()),
+        ];
         let mut uses = uses.into_iter();
         let found = uses.find(|(feature, is_used)| *is_used && !self.has(*feature));
         found.map(|(feature, _)| feature)

@@ -39,6 +39,7 @@ mod error;
 mod failover;
 mod joining;
 mod level;
+mod lineage;
 mod manifest;
 mod map;
 mod members;
@@ -69,6 +70,7 @@ pub use failover::{
 };
 pub use joining::Shortfall;
 pub use level::{CompatLevel, Feature, LevelRange, Release, plan_hold, plan_next_level};
+pub use lineage::{Lineage, MapAction, act_on};
 pub use manifest::{
     DEFAULT_NAME, FIRST_ID, ManifestEdit, ManifestError, ManifestKeeper, ManifestNameProblem,
     WantedCollection, WantedManifest, WantedScope, check_manifest_name, manifest_json,

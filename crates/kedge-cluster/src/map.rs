@@ -18,8 +18,8 @@ use serde_json::Value;
 use crate::placement::place;
 use crate::rebalance::{PlacementNode, target_chains};
 use crate::{
-    BucketEntry, ClusterError, CompatLevel, ManifestKeeper, MapNode, NextChain, RebalanceRecord,
-    RecoveryType, Revision, document,
+    BucketEntry, ClusterError, CompatLevel, Lineage, ManifestKeeper, MapNode, NextChain,
+    RebalanceRecord, RecoveryType, Revision, document,
 };
 
 const VERSION: u32 = 2;
@@ -174,6 +174,9 @@ pub struct ClusterMap {
     pub cluster_name: String,
     /// The revision.
     pub revision: Revision,
+    /// The changes that led to it.
+    #[serde(default, skip_serializing_if = "Lineage::is_empty")]
+    pub(crate) lineage: Lineage,
     /// The default number of replicas of a bucket.
     pub replicas: u8,
     /// All nodes, by number.
@@ -213,6 +216,7 @@ impl ClusterMap {
                 epoch: EPOCH,
                 rev: 0,
             },
+            lineage: Lineage::default(),
             replicas,
             nodes: BTreeMap::new(),
             next_node: 0,

@@ -115,6 +115,9 @@ pub const DCP_NAME_BYTES_MAX: usize = 200;
 pub const DCP_NOOP_INTERVAL_SECS_MAX: u32 = 10_000;
 /// Largest number of streams of a DCP connection.
 pub const DCP_STREAMS_MAX: usize = 16_384;
+/// Number of the last changes of the cluster map whose ids the map keeps. A node that has missed more does not notice that
+/// the map is of another branch of a restored store.
+pub const MAP_LINEAGE_MAX: usize = 64;
 /// Length of the longest node name, in bytes. It is part of the names of DCP connections, which have at most 200 bytes.
 pub const NODE_NAME_BYTES_MAX: usize = 100;
 /// Length of the longest name of a server group, in bytes.

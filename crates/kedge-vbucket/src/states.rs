@@ -24,8 +24,8 @@ pub struct StateChange {
     pub topology: Option<Topology>,
     /// The branch that starts when the vBucket becomes active or is re-created.
     pub uuid: VbUuid,
-    /// True if the vBucket has everything that the previous active one had. It then becomes active without a new
-    /// branch.
+    /// True if the vBucket has everything that the previous active one had: it then becomes active without a new branch. True
+    /// for a dead one if it was handed over, see [`crate::VbStore::is_handed_over`].
     pub takeover: bool,
 }
 
@@ -68,6 +68,7 @@ impl VBucket {
     /// point. The received part of an interrupted snapshot belongs to that branch.
     pub fn set_state(&mut self, change: StateChange) {
         let StateChange { state, uuid, .. } = change;
+        self.store.is_handed_over = change.takeover && state == VbState::Dead;
         if self.is_deleted {
             self.store.state = state;
             self.set_chains(change.topology);

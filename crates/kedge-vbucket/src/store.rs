@@ -22,6 +22,8 @@ use kedge_types::{DocKey, RevSeqno, Seqno, VbId, VbUuid};
 #[derive(Debug)]
 pub struct VbStore {
     pub(crate) state: VbState,
+    /// True if the vBucket is dead because another node takes it over.
+    pub(crate) is_handed_over: bool,
     pub(crate) documents: DocumentTable,
     pub(crate) collections: OpenCollections,
     pub(crate) history: History,
@@ -39,6 +41,7 @@ impl VbStore {
     ) -> Self {
         Self {
             state: VbState::Active,
+            is_handed_over: false,
             documents: DocumentTable::new(shards, hasher, u64::from(id.get()) + 1),
             collections: OpenCollections::new(),
             history: History::new(uuid),
@@ -75,6 +78,13 @@ impl VbStore {
         let bytes = key.as_bytes();
         let found = self.documents.find(self.documents.hash(bytes), bytes);
         found.filter(|item| item.is_resident()).cloned()
+    }
+
+    /// Returns whether the vBucket is dead because another node takes it over. One that the map has made dead is not: a
+    /// failed-over node that is back may have less than the node that was promoted, which may not know that yet.
+    #[must_use]
+    pub fn is_handed_over(&self) -> bool {
+        self.is_handed_over
     }
 
     /// Returns whether the vBucket was rolled back and its file has not followed. Memory is incomplete then.

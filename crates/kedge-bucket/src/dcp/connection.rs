@@ -200,7 +200,11 @@ fn check_state(vbucket: &VBucket, flags: StreamFlags) -> Result<(), Status> {
     let needs_active = flags.contains(StreamFlags::ACTIVE_ONLY) || takes_over;
     match vbucket.state() {
         // After an interrupted takeover, another stream sends the remaining changes.
-        VbState::Dead if takes_over && !vbucket.is_deleted() => Ok(()),
+        VbState::Dead
+            if takes_over && vbucket.store().is_handed_over() && !vbucket.is_deleted() =>
+        {
+            Ok(())
+        }
         VbState::Active => Ok(()),
         VbState::Replica | VbState::Pending if !needs_active => Ok(()),
         _ => Err(Status::NotMyVbucket),

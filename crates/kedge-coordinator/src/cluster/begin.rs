@@ -290,7 +290,7 @@ pub(super) fn start(
             Start::Create => {
                 let known = setup.saved.as_ref().map(|saved| saved.uuid.clone());
                 let node = started(known.unwrap_or_else(new_uuid), None);
-                match put_first(setup, &node, &first_map(node.entry.clone())?)? {
+                match put_first(setup, &node, &stamped(first_map(node.entry.clone())?))? {
                     true => return Ok(node),
                     // Another node was first.
                     false => continue,
@@ -376,11 +376,12 @@ pub fn stored_map(address: &StoreAddress) -> Result<Option<ClusterMap>, ClusterE
 pub fn create(address: &StoreAddress, map: &ClusterMap) -> Result<ClusterMap, ClusterError> {
     let store = Store::new(address.clone(), None);
     store.ensure_secret(new_secret()).map_err(refused)?;
+    let map = stamped(map.clone());
     match store
-        .put_map(None, map, &Transaction::new())
+        .put_map(None, &map, &Transaction::new())
         .map_err(refused)?
     {
-        PutMap::Done => Ok(map.clone()),
+        PutMap::Done => Ok(map),
         PutMap::Conflict(Some(there)) => Ok(there.map),
         PutMap::Conflict(None) | PutMap::Unknown => {
             let map = stored_map(address)?;
@@ -403,6 +404,11 @@ fn random<const N: usize>() -> [u8; N] {
 #[must_use]
 pub fn new_uuid() -> String {
     uuid_text(random())
+}
+
+/// Returns a map that is to be put into the store, with the id of its change.
+pub(super) fn stamped(map: ClusterMap) -> ClusterMap {
+    map.stamped(u64::from_le_bytes(random()))
 }
 
 pub(super) fn new_secret() -> ClusterSecret {

@@ -16,6 +16,7 @@ use kedge_node::coordination::{AppliedChange, ChangeError, FailoverConsent};
 use kedge_types::ManifestUid;
 
 use super::auto_failover::FailoverControl;
+use super::begin::stamped;
 use super::followed::Followed;
 use super::orchestrator::FailoverNode;
 use super::peer::{Peer, PeerError};
@@ -405,6 +406,7 @@ impl ClusterNode {
             let Some(PlannedChange { map: next, with }) = plan(&map)? else {
                 return Ok(Commit::Unchanged(Arc::new(map)));
             };
+            let next = stamped(next);
             match self.store.put_map(Some(revision), &next, &with)? {
                 PutMap::Done => {
                     if let Err(error) = self.adopt(next.clone()) {
@@ -413,7 +415,7 @@ impl ClusterNode {
                     }
                     return Ok(Commit::Changed(Arc::new(next)));
                 }
-                PutMap::Conflict(newer) => stored = newer,
+                PutMap::Conflict(newer) => stored = newer.map(|newer| *newer),
                 PutMap::Unknown => {
                     sent = Some(next);
                     stored = self.store.read_map()?;

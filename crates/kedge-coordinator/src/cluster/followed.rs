@@ -154,7 +154,8 @@ impl Followed {
     /// Adopts a map of the store that is newer than the followed one. False if it is not newer.
     ///
     /// # Errors
-    /// `Map` when it is no map of this cluster; `Level` when this release does not support its level; `Save`, and it is not
+    /// `Map` when it is no map of this cluster, or of another branch after the restore of a backup; `Level` when this release
+    /// does not support its level; `Save`, and it is not
     /// followed.
     pub(super) fn adopt(&self, map: ClusterMap) -> Result<bool, ClusterError> {
         self.release.check(map.level, [])?;
@@ -163,6 +164,11 @@ impl Followed {
             if followed.cluster_uuid != map.cluster_uuid {
                 return Err(ClusterError::Map(
                     "it is that of another cluster".to_owned(),
+                ));
+            }
+            if followed.is_of_other_branch(&map) {
+                return Err(ClusterError::Map(
+                    "it was made from an older map after a backup of the coordination store was restored".to_owned(),
                 ));
             }
             if followed.revision >= map.revision {

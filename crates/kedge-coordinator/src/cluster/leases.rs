@@ -99,11 +99,15 @@ impl SeenStore {
 
     /// Notes everything that the store has. `now` was read after the answer had come.
     pub(super) fn on_snapshot(&mut self, now: Moment, snapshot: &Snapshot) {
-        self.is_read = true;
         let position = snapshot.position;
         let was_restored = self.read_at.is_some_and(|before| {
             before.store != position.store || position.revision < before.revision
         });
+        if was_restored {
+            // Renewals that this node has not seen are lost, and their holders serve.
+            self.on_interruption();
+        }
+        self.is_read = true;
         self.promises.on_read(position.revision, was_restored);
         self.read_at = Some(position);
         self.office = snapshot.entry(ORCHESTRATOR_KEY).cloned();

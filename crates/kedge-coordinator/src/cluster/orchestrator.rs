@@ -24,6 +24,7 @@ use kedge_coordination::{
 };
 
 use super::auto_failover::FailoverControl;
+use super::begin::stamped;
 use super::followed::Followed;
 use super::leases::{MayServe, now, time};
 use super::peers::Peers;
@@ -340,14 +341,16 @@ impl Orchestrator {
         let began = Instant::now();
         let failed = |why: &dyn std::fmt::Display| Refusal::Failed(why.to_string());
         let stored = node.store().read_map().map_err(|error| failed(&error))?;
-        let stored = stored.filter(|stored| stored.map.revision == map.revision);
+        let stored = stored.filter(|stored| stored.map == *map);
         let stored =
             stored.ok_or_else(|| failed(&"this node does not follow the newest map yet"))?;
         let numbers: Vec<u16> = nodes.iter().map(|it| it.node).collect();
         // They are told nothing in vain, and their followers neither.
         ends(node, map, nodes)?;
         let told = node.gather(map, &numbers);
-        let plan = plan(node, map, &numbers, &told).inspect_err(|_| node.lift_all_fences(map))?;
+        let mut plan =
+            plan(node, map, &numbers, &told).inspect_err(|_| node.lift_all_fences(map))?;
+        plan.map = stamped(plan.map);
         let ended = ends(node, map, nodes)?;
         let guarded = Transaction::new().when(self.office.guard(token)).and(ended);
         let settings = node.failovers().seen.lock().settings();

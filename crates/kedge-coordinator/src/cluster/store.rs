@@ -151,7 +151,7 @@ pub(super) enum PutMap {
     /// The store has the map.
     Done,
     /// The store has another map, or none.
-    Conflict(Option<StoredMap>),
+    Conflict(Option<Box<StoredMap>>),
     /// The transaction was made or not.
     Unknown,
 }
@@ -341,21 +341,22 @@ impl Store {
         self.reopen();
     }
 
-    /// Puts the map in place of the one of that revision; `None` if there is to be none yet. `with` has further compares
-    /// and changes.
+    /// Puts the map, which has the id of its change, in place of the one of that revision; `None` if there is to be none yet.
+    /// `with` has further compares and changes.
     pub(super) fn put_map(
         &self,
         based_on: Option<Revision>,
         map: &ClusterMap,
         with: &Transaction,
     ) -> Result<PutMap, StoreError> {
+        assert!(!map.is_to_be_stamped(), "maps in the store have lineages");
         let compare = map_unchanged(based_on);
         let put = with.clone().when(compare).put(MAP_KEY, map.to_json());
         match self.transact(&put) {
             Ok(_) => Ok(PutMap::Done),
             Err(CoordinationError::Conflict(conflict)) => {
                 let present = conflict.entry(MAP_KEY).map(StoredMap::read);
-                Ok(PutMap::Conflict(present.transpose()?))
+                Ok(PutMap::Conflict(present.transpose()?.map(Box::new)))
             }
             Err(CoordinationError::OutcomeUnknown(_)) => Ok(PutMap::Unknown),
             Err(error) => Err(error.into()),

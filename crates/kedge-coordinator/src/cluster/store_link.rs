@@ -11,12 +11,14 @@
 use std::sync::Weak;
 use std::time::Duration;
 
-use kedge_cluster::{ClusterError, ClusterMap, plan_node_change};
+use kedge_cluster::{ClusterError, ClusterMap, MapAction, act_on, plan_node_change};
 use kedge_coordination::{CoordinationError, ReadAgain, Revision, Transaction, Watch, WatchEvent};
 use kedge_node::coordination::ChangeError;
 use kedge_node::users::UsersError;
 
 use super::ClusterNode;
+use super::begin::stamped;
+use super::followed::Followed;
 use super::store::{PutMap, StoreError, StoredMap, has_users, map_of};
 
 /// The longest wait for a change. The thread notices after it that the server stops.
@@ -85,55 +87,6 @@ impl StoreLink {
         self.pause = (pause * 2).min(PAUSES.1);
         pause
     }
-}
-
-/// The consequence of a map in the store for a node.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum MapAction {
-    /// None: the node follows it, or is no member and has no map.
-    Nothing,
-    /// The node adopts it.
-    Adopt,
-    /// The store went backwards: the node puts this map in place of it.
-    PutBack(Box<ClusterMap>),
-    /// It cannot be the map of this cluster; the text gives the reason.
-    Refuse(String),
-}
-
-/// Returns the consequence of a map in the store for the node with that uuid.
-fn act_on(uuid: &str, followed: Option<&ClusterMap>, stored: Option<&ClusterMap>) -> MapAction {
-    let (followed, stored) = match (followed, stored) {
-        (None, None) => return MapAction::Nothing,
-        (None, Some(stored)) => {
-            let is_member = stored.nodes.values().any(|node| node.uuid == uuid);
-            return if is_member {
-                MapAction::Adopt
-            } else {
-                MapAction::Nothing
-            };
-        }
-        // It may be another store: a node that put its map there would be a cluster of its own.
-        (Some(_), None) => return MapAction::Refuse("the store has no map".to_owned()),
-        (Some(followed), Some(stored)) => (followed, stored),
-    };
-    if followed.cluster_uuid != stored.cluster_uuid {
-        return MapAction::Refuse(format!(
-            "the store has the map of another cluster, {}",
-            stored.cluster_uuid
-        ));
-    }
-    if stored.revision > followed.revision {
-        return MapAction::Adopt;
-    }
-    if stored == followed {
-        return MapAction::Nothing;
-    }
-    let mut map = followed.clone();
-    if stored.revision == followed.revision {
-        // Made from an older map after that was restored.
-        map.revision.rev += 1;
-    }
-    MapAction::PutBack(Box::new(map))
 }
 
 /// The reason why a call has to be repeated.
@@ -222,10 +175,8 @@ impl ClusterNode {
                     None => link.was_told(),
                     Some(WatchEvent::Changes { changes, .. }) => {
                         link.was_told();
-                        // A push may have been faster than the watch. Only what is read shows that the store went back.
                         if let Some(Some(stored)) = map_of(&changes)?
-                            && (self.followed.revision() < Some(stored.map.revision)
-                                || !self.followed.map_refusal().is_empty())
+                            && is_news(&self.followed, &stored.map)
                         {
                             self.follow_stored(Some(&stored))?;
                             self.update_entry()?;
@@ -283,6 +234,7 @@ impl ClusterNode {
                 }
             }
             MapAction::PutBack(map) => {
+                let map = stamped(*map);
                 let based_on = stored.map(|it| it.revision);
                 let done = self.store.put_map(based_on, &map, &Transaction::new())?;
                 tracing::error!(
@@ -291,7 +243,7 @@ impl ClusterNode {
                     "the coordination store went backwards: the followed map is put there again"
                 );
                 match done {
-                    PutMap::Done => drop(self.adopt(*map)?),
+                    PutMap::Done => drop(self.adopt(map)?),
                     PutMap::Conflict(_) | PutMap::Unknown => {
                         let why = "another node changes the map at the same time".to_owned();
                         return Err(CoordinationError::Unreachable(why).into());
@@ -308,43 +260,18 @@ impl ClusterNode {
     }
 }
 
+/// Returns whether a map of the watch is to be acted on. A push may have been faster than the watch, so an older map is none:
+/// only what is read shows that the store went back.
+fn is_news(followed: &Followed, stored: &ClusterMap) -> bool {
+    let is_news =
+        |followed: &ClusterMap| followed.revision < stored.revision || !followed.continues(stored);
+    let map = followed.map();
+    map.is_none_or(|followed| is_news(&followed)) || !followed.map_refusal().is_empty()
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::testing::map;
     use super::*;
-
-    #[test]
-    fn stored_map_is_adopted_or_replaced_by_a_newer_followed_one() {
-        let old = map(&["a", "b"]);
-        let uuid = old.nodes[&0].uuid.as_str();
-        let mut new = old.clone();
-        new.revision.rev += 1;
-        let mut same = new.clone();
-        same.cluster_name = "made after a restore".to_owned();
-        let mut other = new.clone();
-        other.cluster_uuid = "0".repeat(32);
-        let mut next = new.clone();
-        next.revision.rev += 1;
-        let put = |map: &ClusterMap| MapAction::PutBack(Box::new(map.clone()));
-        let table = [
-            (uuid, None, None, MapAction::Nothing),
-            (uuid, None, Some(&old), MapAction::Adopt),
-            ("another", None, Some(&old), MapAction::Nothing),
-            (uuid, Some(&old), Some(&old), MapAction::Nothing),
-            (uuid, Some(&old), Some(&new), MapAction::Adopt),
-            // It is told that it was removed.
-            ("another", Some(&old), Some(&new), MapAction::Adopt),
-            (uuid, Some(&new), Some(&old), put(&new)),
-            (uuid, Some(&new), Some(&same), put(&next)),
-        ];
-        for (at, (uuid, followed, stored, expected)) in table.into_iter().enumerate() {
-            assert_eq!(act_on(uuid, followed, stored), expected, "{at}");
-        }
-        for stored in [None, Some(&other)] {
-            let action = act_on(uuid, Some(&new), stored);
-            assert!(matches!(action, MapAction::Refuse(_)), "{action:?}");
-        }
-    }
 
     #[test]
     fn calls_follow_each_other_and_pauses_grow() {

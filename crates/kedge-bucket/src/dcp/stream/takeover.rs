@@ -4,6 +4,7 @@ use super::VbStream;
 use crate::dcp::StreamState;
 use crate::dcp::component::Dcp;
 use crate::tasks::VBUCKET_STATE;
+use crate::vbuckets::VbRole;
 use kedge_bucket_core::submit_change;
 use kedge_replication::{EndReason, SourceState, StreamItem};
 use kedge_types::Status;
@@ -30,7 +31,7 @@ pub(super) enum TakeoverPhase {
 impl Dcp {
     /// Checks that `consumer` may take over the vBucket. In a cluster, only the node that this node's map names as the next
     /// active may take over an active vBucket. A node with another map would leave the vBucket dead without becoming active
-    /// itself. A dead vBucket has no such restriction, nor has a bucket outside of a cluster.
+    /// itself. A vBucket that was handed over has no such restriction, nor has a bucket outside of a cluster.
     ///
     /// # Errors
     /// `NotMyVbucket` if the takeover is not allowed.
@@ -91,7 +92,11 @@ impl VbStream {
                 let allowed = dcp.check_takeover(vbucket, consumer.as_ref());
                 allowed.is_ok() && !stream.is_over() && vbucket.identity() == stream.identity()
             };
-            dcp.states.set_vbucket_if(vb, VbState::Dead, still)
+            let role = VbRole {
+                takeover: true,
+                ..VbState::Dead.into()
+            };
+            dcp.states.set_vbucket_if(vb, role, still)
         };
         let done = move |done: Result<(), Status>| match done {
             Ok(()) => {

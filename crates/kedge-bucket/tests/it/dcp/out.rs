@@ -348,9 +348,14 @@ fn interrupted_takeover_continues_from_the_dead_vbucket() {
     again.stream.state_answered();
     again.drain();
     assert_eq!(again.ended, Some(EndReason::Ok));
-    // A dead vBucket has no other streams, nor has a deleted one.
+    // A dead vBucket has no other streams, nor has a deleted one, or one that the map has made dead.
     let other = line.try_open(&request(&open, VB, 0)).err();
     assert_eq!(other, Some(StreamRefused::Status(Status::NotMyVbucket)));
+    let dead = [(VB, VbState::Dead.into())];
+    open.bucket.states().assign(&dead).unwrap();
+    let failed_over = line.try_open(&later).err();
+    let refused = Some(StreamRefused::Status(Status::NotMyVbucket));
+    assert_eq!(failed_over, refused);
     open.bucket.states().delete_vbucket(VB).unwrap();
     let gone = line.try_open(&takeover(0)).err();
     assert_eq!(gone, Some(StreamRefused::Status(Status::NotMyVbucket)));
