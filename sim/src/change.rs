@@ -18,12 +18,22 @@ pub(crate) enum MapChange {
     Replicas(u8),
     /// The bucket is to be spread over other nodes.
     Servers(Vec<usize>),
+    /// The actives of nodes are to move away.
+    Drain(Vec<usize>),
+    /// The actives of nodes are to move away, and the nodes to be failed over then.
+    FailOverGracefully(Vec<usize>),
+    /// The running operation is stopped.
+    Stop,
     /// Due steps of a rebalance, or of a change of the number of replicas, begin or are cancelled, and due nodes join.
     Begin,
     /// Copies have caught up.
     Step,
     /// A failed-over node is back.
     Return(usize),
+    /// A failed-over node is back, and discards its copies.
+    ReturnEmpty(usize),
+    /// Nodes have discarded their copies.
+    Discarded,
     /// Nodes are failed over.
     FailOver(Vec<usize>),
     /// A node puts the map that it follows into a store that was restored.
@@ -41,8 +51,12 @@ impl MapChange {
             Self::Replicas(replicas) => Some(map.with_replicas(*replicas)),
             Self::Servers(servers) => map.with_servers(servers),
             Self::Begin => map.with_change(),
+            Self::Drain(nodes) => map.with_drain(nodes, false),
+            Self::FailOverGracefully(nodes) => map.with_drain(nodes, true),
+            Self::Stop => map.stopped(),
             Self::Return(node) => map.with(*node),
-            Self::Step | Self::FailOver(_) | Self::PutBack(_) => None,
+            Self::ReturnEmpty(node) => map.with_empty(*node),
+            Self::Discarded | Self::Step | Self::FailOver(_) | Self::PutBack(_) => None,
         }
     }
 
@@ -68,9 +82,16 @@ impl fmt::Display for MapChange {
             Self::Servers(servers) => {
                 write!(f, "the bucket is to be spread over {servers:?}")
             }
+            Self::Drain(nodes) => write!(f, "{nodes:?} are to be drained"),
+            Self::FailOverGracefully(nodes) => {
+                write!(f, "{nodes:?} are to be failed over gracefully")
+            }
+            Self::Stop => write!(f, "the operation is stopped"),
             Self::Begin => write!(f, "copies are to be made"),
             Self::Step => write!(f, "copies have what they have to"),
             Self::Return(node) => write!(f, "{} is back", name(*node)),
+            Self::ReturnEmpty(node) => write!(f, "{} is to be emptied", name(*node)),
+            Self::Discarded => write!(f, "copies are discarded"),
             Self::FailOver(nodes) => {
                 let is_out = |node: &usize| format!("{} is failed over", name(*node));
                 let all: Vec<String> = nodes.iter().map(is_out).collect();

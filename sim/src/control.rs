@@ -159,12 +159,11 @@ impl Control {
         self.end_late_calls(times);
         self.follow(times, store, rng);
         self.tend_office(times, store, rng);
-        let was_restored =
-            |view: &StoreView| view.map.revision() < followed.revision() && !self.is_changing();
-        if self.view.as_ref().is_some_and(was_restored) {
+        let view = self.view.as_ref().filter(|_| !self.is_changing());
+        if let Some(map) = view.and_then(|view| followed.put_over(self.node, &view.map)) {
             let change = MapChange::PutBack(self.node);
             let guarded = Transaction::new();
-            self.send_change(times, change, guarded, followed, store, rng);
+            self.send_change(times, change, guarded, &map, store, rng);
         }
         self.begin_changes(times, store, rng);
     }
@@ -265,7 +264,8 @@ impl Control {
         rng: &mut Rng,
     ) {
         let Some(view) = &self.view else { return };
-        let transaction = MapChange::transaction(guarded, view.map_revision, next);
+        let next = next.clone().stamped(rng.next());
+        let transaction = MapChange::transaction(guarded, view.map_revision, &next);
         let call = StoreCall::Transact(transaction, Some(change.clone()));
         let purpose = CallPurpose::Change {
             change,
@@ -352,6 +352,9 @@ impl Control {
         self.token = None;
         self.holder.forget();
         self.auto.store_was_restored();
+        for observer in self.observers.values_mut() {
+            observer.on_interruption();
+        }
         for call in std::mem::take(&mut self.calls).into_values() {
             if let CallPurpose::Change { change, attempts } = call.purpose {
                 self.todo.push_back((change, attempts));

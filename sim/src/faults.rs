@@ -1,17 +1,14 @@
 //! The faults of a cluster.
 
 use crate::change::MapChange;
-use crate::control::Control;
 use crate::map::{name, number, positions};
 use crate::node::{Process, SimNode};
 use crate::trace::note;
 use crate::world::World;
 use kedge_bucket::CompactionRequest;
-use kedge_cluster::NodePositions;
-use kedge_coordination::Transaction;
 use kedge_disk::Fault;
 use kedge_types::VbId;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 /// The longest time for which a node gets its answers late, before it is cut off.
 const SLOW_NS_MAX: u64 = 1_000_000_000;
@@ -64,9 +61,9 @@ impl World {
             }
             36..38 => self.store.disturb_member(&mut self.rng),
             38 => self.store.compact(),
-            39 => self.store.back_up(),
+            39 => self.back_up(),
             40 => self.restore_store(),
-            41..44 => self.set_servers(),
+            41..44 => self.begin_operation(),
             44..47 => self.pause(node),
             47..49 => {
                 let until_ns = self.unix_ns() + self.rng.below(SLOW_NS_MAX);
@@ -82,17 +79,49 @@ impl World {
         }
     }
 
-    /// Restores a backup of the store. All nodes run, reach it, and follow its map, as a restore requires: a node that
-    /// knows an older state only would change the restored map without noticing.
+    /// Makes a backup of the store. Nodes without copies may not hear of what comes next.
+    fn back_up(&mut self) {
+        self.store.back_up();
+        for node in 0..self.nodes.len() {
+            if !self.map.has_any(node) {
+                self.store.cut(node, false);
+            }
+        }
+    }
+
+    /// Restores a backup of the store. All nodes run, reach it, and follow its map, but for nodes without copies: those may
+    /// know an older state only, and change the restored map without noticing. Where any copy is so old, it may be read until
+    /// the others have put their map back.
     fn restore_store(&mut self) {
+        let Some(map) = self.store.backup_map() else {
+            return;
+        };
         let follows = |process: &Process| process.revision == self.map.revision();
-        let mut nodes = self.nodes.iter();
-        let all_follow = nodes.all(|node| node.process.as_ref().is_some_and(follows));
-        if !all_follow || self.store.is_cut() {
+        let nodes = self.nodes.iter();
+        let (following, behind): (Vec<&SimNode>, Vec<&SimNode>) = nodes.partition(|node| {
+            let follows = node.process.as_ref().is_some_and(follows);
+            follows && !node.is_paused() && !self.store.is_cut(node.number)
+        });
+        let has_copies = |node: &SimNode| map.has_any(node.number) || self.map.has_any(node.number);
+        if behind.iter().any(|node| has_copies(node)) || map.is_long_before(&self.map) {
             return;
         }
+        let numbers = |nodes: Vec<&SimNode>| nodes.iter().map(|node| node.number).collect();
+        let (following, behind): (Vec<usize>, Vec<usize>) = (numbers(following), numbers(behind));
         let other = self.rng.below(2) == 0;
         self.summary.restores += u64::from(self.store.restore(other));
+        if behind.is_empty() || self.rng.below(4) == 0 {
+            return;
+        }
+        // The others come first.
+        for node in following {
+            self.store.cut(node, false);
+        }
+        for node in behind {
+            self.store.reconnect(node);
+            let replicas = self.rng.below(3) as u8;
+            self.request(node, MapChange::Replicas(replicas));
+        }
     }
 
     /// Returns whether a node may lose its memory.
@@ -307,12 +336,13 @@ impl World {
         });
         let told = told.collect();
         let times = self.times(by);
-        let Some(process) = &mut self.nodes[by].process else {
+        let SimNode { process, saved, .. } = &mut self.nodes[by];
+        let (follows, Some(process)) = (&*saved, process) else {
             return false;
         };
         let control = &mut process.control;
         let guarded = control.depositions(times, nodes, automatic);
-        let view = control.view();
+        let view = control.view().filter(|view| *follows == view.map);
         let next = view.and_then(|view| view.map.without(nodes, &told, automatic));
         let Some((guarded, next)) = guarded.zip(next) else {
             return false;
@@ -355,57 +385,32 @@ impl World {
         self.request(by, MapChange::Replicas(replicas));
     }
 
-    /// Begins a rebalance over other nodes.
-    fn set_servers(&mut self) {
+    /// Begins a rebalance over other nodes, or a drain of some, after which they may be failed over; or stops what runs.
+    fn begin_operation(&mut self) {
         let nodes = 0..self.nodes.len();
-        let servers: Vec<usize> = nodes.filter(|_| self.rng.below(3) != 0).collect();
-        if servers.is_empty() {
+        let some: Vec<usize> = nodes.filter(|_| self.rng.below(3) != 0).collect();
+        if some.is_empty() {
             return;
         }
         let by = self.any_node();
-        self.request(by, MapChange::Servers(servers));
-    }
-
-    /// Advances the creation of copies according to their progress.
-    pub(crate) fn tend_replicas(&mut self) {
-        let by = self.any_node();
-        if self.map.with_change().is_some() {
-            self.request(by, MapChange::Begin);
-            return;
-        }
-        // Nobody counts as a copy, or not any more, after the decision that a node may lose its data.
-        let is_paused = self.nodes.iter().any(SimNode::is_paused);
-        if !self.map.makes_copies() || is_paused || !self.lost.is_empty() {
-            return;
-        }
-        let known = self.copies.take();
-        let mut copies = known.unwrap_or_else(|| self.map.catch_up());
-        self.map.follow_up(&mut copies);
-        // Each node reports at another time.
-        let node = self.any_node();
-        copies.note(&self.told_by_map(node));
-        let process = self.nodes[by].process.as_ref();
-        let control = process.map(|it| &it.control).filter(|it| !it.is_changing());
-        let view = control.and_then(Control::view);
-        if let Some(map) = view.and_then(|view| view.map.with_step(&copies)) {
-            self.send_change(by, MapChange::Step, Transaction::new(), &map);
-        }
-        self.copies = Some(copies);
-    }
-
-    /// Returns the positions of a node, if it has applied the map.
-    fn told_by_map(&self, node: usize) -> BTreeMap<u16, NodePositions> {
-        let process = self.nodes[node].process.as_ref();
-        let process = process.filter(|it| it.revision == self.map.revision());
-        let told = process.and_then(|it| positions(&it.bucket));
-        told.map(|told| (number(node), told)).into_iter().collect()
+        let change = match self.rng.below(6) {
+            0..3 => MapChange::Servers(some),
+            3 => MapChange::Drain(some),
+            4 => MapChange::FailOverGracefully(vec![self.any_node()]),
+            _ => MapChange::Stop,
+        };
+        self.request(by, change);
     }
 
     pub(crate) fn recover(&mut self, node: usize) {
         let is_back = self.map.is_out(node) && self.nodes[node].process.is_some();
         if is_back {
             let by = self.any_node();
-            self.request(by, MapChange::Return(node));
+            let change = match self.rng.below(3) {
+                0 => MapChange::ReturnEmpty(node),
+                _ => MapChange::Return(node),
+            };
+            self.request(by, change);
         }
     }
 

@@ -7,7 +7,7 @@
 //! its history is compacted, and backups are restored. Nodes hold leases by clocks that drift, and are paused for longer
 //! than a lease, until their watchdogs end them. While the store is away, they serve by the promises of all others not to
 //! fail them over. An orchestrator fails others over when their leases have lapsed, and some nodes are failed over while
-//! they are alive. Clients write, with and without durability levels, and read, also by
+//! they are alive. The first member executes rebalances, drains, graceful failovers and the recovery of nodes. Clients write, with and without durability levels, and read, also by
 //! older maps; others bring documents whose CAS is far ahead. The seed determines every next step, so a failing history
 //! can be repeated.
 //!
@@ -17,7 +17,7 @@
 //! * When the cluster is idle, replicas equal their actives, with the same CAS.
 //! * No two nodes serve a vBucket at a time, and only its active accepts operations.
 //! * The map of the store never goes back, and no revision of it is given twice, unless a backup is restored. Then all nodes
-//!   run and follow the newest map, which the store gets back.
+//!   with copies follow the newest map, which the store gets back, whatever others have changed meanwhile.
 //! * Seqnos and CAS of a branch never decrease, nor does the CAS of acknowledged SyncWrites of a key in any branch.
 
 mod change;
@@ -30,6 +30,7 @@ mod map;
 mod messages;
 mod network;
 mod node;
+mod operations;
 mod plan;
 mod promises;
 mod service;

@@ -2,11 +2,13 @@
 
 use kedge_bucket::Bucket;
 use kedge_cluster::{
-    CatchUp, Chain, ClusterMap, CopyPosition, MapNode, MoveLimits, NodePositions, RebalanceRequest,
-    Revision, SERVER_GROUP, VbucketRole, begin_rebalance, plan_automatic_failover, plan_failover,
-    plan_move, plan_recovery, plan_steps,
+    CatchUp, Chain, ClusterMap, CopyPosition, DrainRequest, MapAction, MapNode, MoveLimits,
+    NodePositions, RebalanceKind, RebalanceRequest, Revision, SERVER_GROUP, VbucketRole, act_on,
+    begin_drain, begin_rebalance, plan_automatic_failover, plan_discarded, plan_failover,
+    plan_full_recovery, plan_move, plan_recovery, plan_steps, stop_rebalance,
 };
 use kedge_types::VbId;
+use kedge_types::limits::MAP_LINEAGE_MAX;
 use kedge_vbucket::{NodeName, Topology};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,6 +27,11 @@ fn settings(replicas: u8) -> serde_json::Value {
 /// Returns the name of a node as text.
 pub(crate) fn text(node: usize) -> String {
     format!("n_{node}")
+}
+
+/// Returns the uuid of a node.
+fn uuid(node: usize) -> String {
+    format!("{node:032x}")
 }
 
 /// Returns the name of a node.
@@ -56,7 +63,7 @@ impl SimMap {
         let replicas = u8::try_from(replicas).expect("few");
         let entry = |node: usize| MapNode {
             name: text(node),
-            uuid: format!("{node:032x}"),
+            uuid: uuid(node),
             host: "127.0.0.1".to_owned(),
             kv_port: 1,
             mgmt_port: 1,
@@ -68,7 +75,36 @@ impl SimMap {
         let mut map = map.expect("the nodes are valid");
         let added = map.add_bucket(BUCKET, settings(replicas), vbuckets, replicas);
         added.expect("no node has failed");
-        Self(map)
+        Self(map.stamped(0))
+    }
+
+    /// Returns the map with the id of the change that made it.
+    pub(crate) fn stamped(self, id: u64) -> Self {
+        Self(self.0.stamped(id))
+    }
+
+    /// Returns whether this is a later map of the same branch, or the same one.
+    pub(crate) fn continues(&self, earlier: &Self) -> bool {
+        self.0.continues(&earlier.0)
+    }
+
+    /// Returns whether so many changes were made until a later map that it may not know this one.
+    pub(crate) fn is_long_before(&self, later: &Self) -> bool {
+        let changes = later.revision().rev - self.revision().rev;
+        usize::try_from(changes).is_ok_and(|changes| changes > MAP_LINEAGE_MAX / 2)
+    }
+
+    /// Returns whether a node that follows `followed` adopts this map of the store.
+    pub(crate) fn is_adopted(&self, node: usize, followed: &Self) -> bool {
+        act_on(&uuid(node), Some(&followed.0), Some(&self.0)) == MapAction::Adopt
+    }
+
+    /// Returns the map that a node which follows this one puts in place of one of the store, if it does.
+    pub(crate) fn put_over(&self, node: usize, stored: &Self) -> Option<Self> {
+        match act_on(&uuid(node), Some(&self.0), Some(&stored.0)) {
+            MapAction::PutBack(map) => Some(Self(*map)),
+            _ => None,
+        }
     }
 
     /// Reads a map of the store.
@@ -133,6 +169,13 @@ impl SimMap {
         self.chain(vb).contains(number(node))
     }
 
+    /// Returns whether a node has copies, or is to have some.
+    pub(crate) fn has_any(&self, node: usize) -> bool {
+        let next = self.0.buckets[0].next.values();
+        let mut chains = self.chains().iter().chain(next.map(|next| &next.chain));
+        chains.any(|chain| chain.contains(number(node)))
+    }
+
     pub(crate) fn leads(&self, node: usize) -> impl Iterator<Item = VbId> + '_ {
         let vbuckets = self.vbuckets();
         vbuckets.filter(move |vb| self.active(*vb) == Some(node))
@@ -147,7 +190,9 @@ impl SimMap {
     /// Returns whether no place is empty, and nothing moves or changes.
     pub(crate) fn is_whole(&self) -> bool {
         let is_full = |chain: &Chain| chain.0.iter().all(Option::is_some);
-        let is_done = !self.makes_copies() && plan_steps(&self.0, MoveLimits::default()).is_none();
+        let is_done = !self.makes_copies()
+            && !self.discards()
+            && plan_steps(&self.0, MoveLimits::default()).is_none();
         self.0.moving() == 0 && is_done && self.chains().iter().all(is_full)
     }
 
@@ -243,6 +288,43 @@ impl SimMap {
             remove: BTreeSet::new(),
         };
         begin_rebalance(&self.0, request).ok().map(Self)
+    }
+
+    /// Returns the map in which a drain begins, if it can; with `fails_over`, the nodes are failed over at its end.
+    pub(crate) fn with_drain(&self, nodes: &[usize], fails_over: bool) -> Option<Self> {
+        let request = DrainRequest {
+            id: String::new(),
+            now_ms: 0,
+            nodes: nodes.iter().map(|node| number(*node)).collect(),
+            fails_over,
+        };
+        begin_drain(&self.0, request).ok().map(Self)
+    }
+
+    /// Returns the map in which the running operation is stopped.
+    pub(crate) fn stopped(&self) -> Option<Self> {
+        stop_rebalance(&self.0).map(Self)
+    }
+
+    /// Returns whether nodes are to be failed over gracefully.
+    pub(crate) fn removes_copies(&self) -> bool {
+        let running = self.0.running_rebalance();
+        running.is_some_and(|it| it.kind == RebalanceKind::GracefulFailover)
+    }
+
+    /// Returns whether nodes discard their copies.
+    pub(crate) fn discards(&self) -> bool {
+        self.0.discarding().next().is_some()
+    }
+
+    /// Returns the map in which nodes join that have discarded their copies.
+    pub(crate) fn with_discarded(&self, told: &BTreeMap<u16, NodePositions>) -> Option<Self> {
+        plan_discarded(&self.0, told).map(Self)
+    }
+
+    /// Returns the map with a node that was failed over, which discards its copies.
+    pub(crate) fn with_empty(&self, node: usize) -> Option<Self> {
+        plan_full_recovery(&self.0, number(node)).ok().map(Self)
     }
 
     /// Returns the map in which due steps begin or are cancelled, and due nodes join.

@@ -13,7 +13,7 @@ use kedge_bucket::{
     Bucket, BucketChange, BucketConfig, BucketSetup, CompactionRate, Completion, Completions,
     Cookie, Ctx, RecoveryMode, ReplicaSink, ServingGate, Total, VbRole, WarmupBehavior,
 };
-use kedge_cluster::{Revision, VbucketRole};
+use kedge_cluster::{CatchUp, Revision, VbucketRole};
 use kedge_coordination::Moment;
 use kedge_coordination::lease::LeaseTiming;
 use kedge_disk::{Disk, Rng, SimDisk};
@@ -78,6 +78,8 @@ pub(crate) struct Process {
     pub(crate) revision: Revision,
     /// vBuckets whose active it is by that map, or was until it handed them over.
     leads: BTreeSet<VbId>,
+    /// The targets of copies that do not count yet, while it is the first member.
+    pub(crate) copies: Option<CatchUp>,
     serving: BTreeMap<LinkId, SendingEnd>,
     following: BTreeMap<usize, (LinkId, ReceivingEnd)>,
 }
@@ -112,7 +114,7 @@ pub(crate) struct SimNode {
     behind: Duration,
     /// The saved map. A process that starts follows no map before it has read the store: others may have been failed over
     /// to, and lose what this node has lost if they stream from it.
-    saved: SimMap,
+    pub(crate) saved: SimMap,
     pub(crate) process: Option<Process>,
 }
 
@@ -201,6 +203,7 @@ impl SimNode {
             control: Control::new(self.number, self.nodes, self.starts, self.timing),
             revision: Revision::default(),
             leads: BTreeSet::new(),
+            copies: None,
             serving: BTreeMap::new(),
             following: BTreeMap::new(),
         });
@@ -282,7 +285,7 @@ impl SimNode {
         let Some(map) = process.control.view().map(|view| view.map.clone()) else {
             return;
         };
-        if map.revision() < self.saved.revision() {
+        if map != self.saved && !map.is_adopted(number, &self.saved) {
             return;
         }
         if !process.has_begun() && map.without_moves_from(number).is_some() {

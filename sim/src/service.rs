@@ -258,7 +258,12 @@ impl SimStore {
             };
             matches!(
                 change,
-                Some(MapChange::FailOver(_) | MapChange::Step | MapChange::Taken { .. })
+                Some(
+                    MapChange::FailOver(_)
+                        | MapChange::Begin
+                        | MapChange::Step
+                        | MapChange::Taken { .. }
+                )
             )
         };
         self.requests.iter().any(is_such)
@@ -284,15 +289,31 @@ impl SimStore {
         }
     }
 
+    /// Lets a node reach the store again.
+    pub(crate) fn reconnect(&mut self, node: usize) {
+        self.cut.remove(&node);
+        self.deaf.remove(&node);
+        self.slow.remove(&node);
+    }
+
     /// Makes answers to a node slow, until it is cut off.
     pub(crate) fn slow_down(&mut self, node: usize, until_ns: u64) {
         note!(name(node), "answers of the store are slow");
         self.slow.insert(node, until_ns);
     }
 
-    /// Returns whether some nodes cannot use the store.
-    pub(crate) fn is_cut(&self) -> bool {
-        !self.cut.is_empty() || !self.deaf.is_empty() || self.now_ns < self.fails_until_ns
+    /// Returns whether a node cannot use the store.
+    pub(crate) fn is_cut(&self, node: usize) -> bool {
+        let fails = self.now_ns < self.fails_until_ns;
+        fails || self.cut.contains(&node) || self.deaf.contains(&node)
+    }
+
+    /// Returns the map of the backup, if there is one.
+    pub(crate) fn backup_map(&self) -> Option<SimMap> {
+        let entry = self.backup.as_ref()?.entry(MAP_KEY);
+        Some(SimMap::from_json(
+            &entry.expect("nobody deletes the map").value,
+        ))
     }
 
     /// Stops a member, or makes it lag.

@@ -10,7 +10,7 @@ use crate::plan::HistoryPlan;
 use crate::service::{CommittedMap, SimStore};
 use crate::trace::{self, note};
 use kedge_bucket::{Completion, Cookie, DocumentRef, Outcome, Read};
-use kedge_cluster::{CatchUp, Revision};
+use kedge_cluster::Revision;
 use kedge_coordination::Transaction;
 use kedge_disk::Rng;
 use kedge_types::{Cas, Now, Seqno, Status, VbId, VbUuid};
@@ -64,12 +64,20 @@ pub struct Summary {
     pub resizes: u64,
     /// Rebalances over other nodes.
     pub rebalances: u64,
+    /// Drains.
+    pub drains: u64,
+    /// Graceful failovers that were finished.
+    pub graceful_failovers: u64,
+    /// Failed-over nodes that came back and discarded their copies.
+    pub empty_returns: u64,
     /// Failed-over nodes that came back.
     pub returns: u64,
     /// vBuckets with which such a node had caught up.
     pub joins: u64,
     /// Restored backups of the store.
     pub restores: u64,
+    /// Changes of a restored store by nodes that know an older map only.
+    pub branches: u64,
     /// Paused processes.
     pub pauses: u64,
     /// Processes that were ended by their watchdogs.
@@ -95,9 +103,13 @@ impl AddAssign for Summary {
             slow_disks,
             resizes,
             rebalances,
+            drains,
+            graceful_failovers,
+            empty_returns,
             returns,
             joins,
             restores,
+            branches,
             pauses,
             watchdogs,
             outages,
@@ -115,9 +127,13 @@ impl AddAssign for Summary {
         self.slow_disks += slow_disks;
         self.resizes += resizes;
         self.rebalances += rebalances;
+        self.drains += drains;
+        self.graceful_failovers += graceful_failovers;
+        self.empty_returns += empty_returns;
         self.returns += returns;
         self.joins += joins;
         self.restores += restores;
+        self.branches += branches;
         self.pauses += pauses;
         self.watchdogs += watchdogs;
         self.outages += outages;
@@ -144,8 +160,6 @@ pub struct World {
     clients: Clients,
     /// Nodes that have lost data which counts: each is failed over before it starts again.
     pub(crate) lost: BTreeSet<usize>,
-    /// The targets of copies that do not count yet.
-    pub(crate) copies: Option<CatchUp>,
     /// For each replica, true if it has had everything of its active since its last loss.
     pub(crate) in_step: BTreeMap<(VbId, usize), bool>,
     /// The highest seqno and CAS of each branch at its active.
@@ -179,7 +193,6 @@ impl World {
             map,
             clients: Clients::new(plan),
             lost: BTreeSet::new(),
-            copies: None,
             in_step: BTreeMap::new(),
             highest: BTreeMap::new(),
             summary: Summary::default(),
@@ -283,6 +296,15 @@ impl World {
             note!("store", "{change}");
             return Ok(());
         }
+        if !map.continues(&self.map) {
+            if self.summary.restores == 0 {
+                return Err(format!("{map:?} does not continue {:?}", self.map));
+            }
+            // A node without the newest map has changed the restored one. The others put theirs over it.
+            note!("store", "{change}, of another branch: {}", map.brief());
+            self.summary.branches += 1;
+            return Ok(());
+        }
         if is <= was {
             return Err(format!(
                 "the map of the store goes back from {was:?} to {is:?}"
@@ -317,7 +339,13 @@ impl World {
                 self.in_step.retain(|(of, _), _| *of != vb);
             }
             MapChange::Return(_) => self.summary.returns += 1,
+            MapChange::ReturnEmpty(_) => self.summary.empty_returns += 1,
             MapChange::Servers(_) => self.summary.rebalances += 1,
+            MapChange::Drain(_) => self.summary.drains += 1,
+            MapChange::Begin if is.epoch > was.epoch => {
+                self.summary.graceful_failovers += 1;
+                self.in_step.clear();
+            }
             MapChange::Step => {
                 for &vb in with_next.difference(&self.map.with_next()) {
                     self.summary.resizes += 1;
@@ -355,7 +383,7 @@ impl World {
             }
             910..930 => self.pass_long()?,
             930..950 => {
-                self.tend_replicas();
+                self.execute_steps();
                 self.fail_over_lost();
             }
             950..972 => {
@@ -422,7 +450,6 @@ impl World {
             let went_back = self.nodes[node].take_went_back();
             self.summary.rollbacks += went_back.len() as u64;
             for vb in went_back {
-                self.copies = None;
                 self.in_step.insert((vb, node), false);
             }
         }
@@ -533,7 +560,7 @@ impl World {
             }
             self.coordinate()?;
             self.finish_moves();
-            self.tend_replicas();
+            self.execute_steps();
             if self.lost.is_empty() {
                 self.withdraw_failovers();
             }
