@@ -48,7 +48,7 @@ func (all nodes) admit(t *testing.T, name, password string, want bool) {
 
 // Users are the same on all nodes. They log in while etcd is gone, and change when it is back; a restored backup of etcd does
 // not bring removed ones back.
-func TestUsersAreInEtcd(t *testing.T) {
+func TestEtcdHasTheUsers(t *testing.T) {
 	t.Parallel()
 	store := newEtcd(t)
 	all := clusterIn(t, etcds{store}.url(), t.TempDir(), 3, 1, nil)
