@@ -71,7 +71,7 @@ run: build
 # them, and one from before the change is removed.
 test:
 	@rm -f $(LOGS)/*.log $(LOGS)/*.exit
-	@$(MAKE) --no-print-directory test-build || { rm -f target/debug/kedge; $(CARGO) build --profile test -p kedge || true; }
+	@$(MAKE) --no-print-directory test-build || { rm -f target/debug/kedge; $(CARGO) build --profile test -p kedge --bins --examples || true; }
 	@for part in $(CHECKS); do tests/run $$part || true; done
 	@$(MAKE) --no-print-directory --keep-going --jobs=$(JOBS) --output-sync=target $(SUITES:%=prepare-%) || true
 	@$(MAKE) --no-print-directory --keep-going --jobs=$(JOBS) --output-sync=target $(SUITES:%=run-%) || true
