@@ -18,7 +18,7 @@ const OUTAGE_NS_MAX: u64 = 4_000_000_000;
 impl World {
     pub(crate) fn fault(&mut self) {
         let node = self.any_node();
-        match self.rng.below(58) {
+        match self.rng.below(59) {
             0..3 => {
                 self.network.reset_any(&mut self.rng);
                 self.summary.cuts += 1;
@@ -75,6 +75,7 @@ impl World {
                 self.store.fail_until(until_ns);
                 self.summary.outages += 1;
             }
+            53 => self.lose_disk(node),
             _ => self.store.heal(),
         }
     }
@@ -126,9 +127,11 @@ impl World {
 
     /// Returns whether a node may lose its memory.
     fn may_lose(&self, node: usize) -> bool {
-        if self.plan.may_come_back {
-            return true;
-        }
+        self.plan.may_come_back || self.may_lose_data(node)
+    }
+
+    /// Returns whether a node may lose its data.
+    fn may_lose_data(&self, node: usize) -> bool {
         let is_paused = self.nodes.iter().any(SimNode::is_paused);
         if !self.lost.is_empty() || is_paused || self.store.changes_chains() {
             return false;
@@ -159,6 +162,19 @@ impl World {
         }
         let power = self.rng.below(2) == 0;
         self.kill_process(node, power);
+    }
+
+    /// Makes a node lose its disk. Its process finds the empty one when it starts, and has another node fail it over before it
+    /// takes part.
+    fn lose_disk(&mut self, node: usize) {
+        if self.nodes[node].process.is_none() || !self.may_lose_data(node) {
+            return;
+        }
+        self.end(node, true);
+        let seed = self.rng.next();
+        self.nodes[node].replace_disk(seed);
+        self.lost.insert(node);
+        self.summary.lost_disks += 1;
     }
 
     /// Ends a process. If its memory counts, it is failed over before it comes back.

@@ -7,7 +7,8 @@
 //! its history is compacted, and backups are restored. Nodes hold leases by clocks that drift, and are paused for longer
 //! than a lease, until their watchdogs end them. While the store is away, they serve by the promises of all others not to
 //! fail them over. An orchestrator fails others over when their leases have lapsed, and some nodes are failed over while
-//! they are alive. The first member executes rebalances, drains, graceful failovers and the recovery of nodes. Clients write, with and without durability levels, and read, also by
+//! they are alive. The first member executes rebalances, drains, graceful failovers and the recovery of nodes. Nodes lose their
+//! disks, and are failed over before they begin anew. Clients write, with and without durability levels, and read, also by
 //! older maps; others bring documents whose CAS is far ahead. The seed determines every next step, so a failing history
 //! can be repeated.
 //!

@@ -115,6 +115,8 @@ pub(crate) struct SimNode {
     /// The saved map. A process that starts follows no map before it has read the store: others may have been failed over
     /// to, and lose what this node has lost if they stream from it.
     pub(crate) saved: SimMap,
+    /// The first map, which a node with an empty disk begins with.
+    first: SimMap,
     pub(crate) process: Option<Process>,
 }
 
@@ -154,6 +156,7 @@ impl SimNode {
             is_slow: false,
             behind: Duration::ZERO,
             saved: map.clone(),
+            first: map.clone(),
             process: None,
         }
     }
@@ -228,6 +231,14 @@ impl SimNode {
             self.disk.kill_process();
         }
         drop(process);
+    }
+
+    /// Replaces the disk by an empty one.
+    pub(crate) fn replace_disk(&mut self, seed: u64) {
+        note!(name(self.number), "loses its disk");
+        self.disk = SimDisk::new(seed);
+        self.disk.create_dir_all(&dir()).expect("nothing fails yet");
+        self.saved = self.first.clone();
     }
 
     /// Returns whether the process cannot go on, or the machine has lost power.

@@ -329,9 +329,9 @@ impl SimStore {
         }
     }
 
-    /// Takes the store from all nodes for a while, whatever is healed meanwhile.
+    /// Takes the store from all nodes until a time, whatever is healed meanwhile.
     pub(crate) fn fail_until(&mut self, until_ns: u64) {
-        note!("store", "no node reaches it for a while");
+        note!("store", "no node reaches it until {until_ns}");
         self.fails_until_ns = until_ns;
     }
 

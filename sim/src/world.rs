@@ -84,6 +84,8 @@ pub struct Summary {
     pub watchdogs: u64,
     /// Outages of the store for all nodes.
     pub outages: u64,
+    /// Nodes that lost their disks.
+    pub lost_disks: u64,
     /// Rounds in which all others have promised a node not to fail it over.
     pub promises: u64,
 }
@@ -113,6 +115,7 @@ impl AddAssign for Summary {
             pauses,
             watchdogs,
             outages,
+            lost_disks,
             promises,
         } = other;
         self.acknowledged += acknowledged;
@@ -137,6 +140,7 @@ impl AddAssign for Summary {
         self.pauses += pauses;
         self.watchdogs += watchdogs;
         self.outages += outages;
+        self.lost_disks += lost_disks;
         self.promises += promises;
     }
 }
@@ -532,6 +536,7 @@ impl World {
         note!("cluster", "nothing fails any more");
         self.network.heal();
         self.store.heal();
+        self.store.fail_until(0);
         for node in &mut self.nodes {
             node.disk.clear_faults();
             node.is_slow = false;
