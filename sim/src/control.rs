@@ -110,7 +110,7 @@ impl Control {
             member: 0,
             calls: BTreeMap::new(),
             todo: VecDeque::new(),
-            holder: LeaseHolder::new(lease_key(node), &process, timing),
+            holder: LeaseHolder::new(lease_key(node), &process, timing).holding(text(node)),
             confirmed: None,
             observers: (0..nodes).map(observer).collect(),
             office: Office::new(OFFICE_KEY, text(node), &process),

@@ -2,6 +2,9 @@ package cluster
 
 import (
 	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -142,6 +145,37 @@ func TestEtcdIsOutOfReachOfOneNode(t *testing.T) {
 	load.more(t, 300)
 	all.caughtUp(t)
 	load.finish(t)
+}
+
+// A node does not reach etcd, and serves by the promises of the others. Meanwhile somebody starts it on another machine with
+// its disk. The new process serves when the old one does not any more.
+func TestANodeIsStartedOnAnotherMachine(t *testing.T) {
+	t.Parallel()
+	it := startDivisible(t, 3, "1s", false)
+	it.load.stop()
+	old := last(it.all)
+	for number := range it.store {
+		it.net.part(2, firstMember+number)
+	}
+	old.servesBy(t, "promises")
+
+	moved := newMember(t, it.store.url(), t.TempDir(), 3, it.net)
+	moved.flags = old.flags
+	it.net.part(2, 3)
+	data := filepath.Join(moved.directory, "data")
+	if err := os.CopyFS(data, os.DirFS(filepath.Join(old.directory, "data"))); err != nil {
+		t.Fatal(err)
+	}
+	nodes{moved}.endWith(t)
+	moved.begin(t)
+	moved.waitReady(t)
+	if lease := old.clusterStatus(t).Coordinator.Lease; lease.Serves || lease.Lapses == 0 {
+		t.Errorf("the old process serves: %+v", lease)
+	}
+	moved.servesBy(t, "lease")
+	if !strings.Contains(moved.log(), "the lease of this node is held by another process") {
+		t.Error("the new process did not wait for the old one")
+	}
 }
 
 // etcd's leader hangs, and dies. Another one is elected, and no node is failed over.

@@ -208,6 +208,15 @@ pub(crate) async fn promise(call: RequestContext) -> Handled {
     done()
 }
 
+/// `POST /kedge/cluster/release`: a process that starts as `node` asks for the end of the lease of the process before, which may
+/// run on another machine.
+pub(crate) async fn release(call: RequestContext) -> Handled {
+    let (node, name) = (call.node()?, name(&call.query)?);
+    let released = call.blocking(move |_| node.release_lease(&name)).await?;
+    released.map_err(|error| refusal(&error))?;
+    done()
+}
+
 /// `GET /kedge/cluster/figures`: this node's part of the status.
 pub(crate) async fn figures(call: RequestContext) -> Handled {
     let node = call.node()?;

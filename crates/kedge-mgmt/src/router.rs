@@ -214,6 +214,7 @@ fn cluster_routes() -> Routes {
             post(cluster::fence).delete(cluster::fence),
         )
         .route("/kedge/cluster/promise", post(cluster::promise))
+        .route("/kedge/cluster/release", post(cluster::release))
         .route("/kedge/cluster/figures", get(cluster::figures))
         .route("/kedge/cluster/status", get(cluster::status))
         .route("/kedge/cluster/failover", post(cluster::fail_over))

@@ -288,6 +288,12 @@ pub trait ClusterControl: Send + Sync {
     /// # Errors
     /// `Refused` with the reason.
     fn promise(&self, node: &str, time: Duration, known: u64) -> Result<(), ChangeError>;
+    /// Ends the lease of a member whose process serves no more, so that another process of its name can begin one. Waits for the
+    /// end of the lease, and of this node's promise.
+    ///
+    /// # Errors
+    /// `Alive` when the process renews its lease, `Refused` when it may serve by promises, `Store`.
+    fn release_lease(&self, node: &str) -> Result<(), ChangeError>;
     /// Follows a fenced node again.
     fn lift_fence(&self);
 

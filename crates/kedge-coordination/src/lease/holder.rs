@@ -6,10 +6,13 @@
 //!   the promises of all that could take its place.
 //! * A holder whose record was replaced, deleted, or created anew in between has lost its tenure, and serves nothing
 //!   until it has a new one.
+//! * The record of another process is replaced only if that process has ended: it held the lock that this one holds. Any other
+//!   may serve, by its lease or by promises. Its record is deleted by one that could have promised, as in a failover, or
+//!   replaced when it has lapsed and there is nobody who could promise.
 
 use serde_json::Value;
 
-use crate::lease::{LeaseRecord, LeaseTiming, PromiseRound};
+use crate::lease::{LEASE_TIME_MAX, LeaseRecord, LeaseTiming, PromiseRound};
 use crate::{Compare, CoordinationError, Entry, Moment, Revision, Transaction};
 
 /// The largest number of puts with unknown outcomes that are remembered. The validity of an older one is not used.
@@ -20,9 +23,13 @@ const SENT_MAX: usize = 64;
 pub struct LeaseHolder {
     key: String,
     process: String,
+    /// The lock that this process holds; empty if there is none.
+    lock: String,
     timing: LeaseTiming,
     counter: u64,
     tenure: Tenure,
+    /// The process that has the lease, and may serve.
+    occupant: Option<Occupant>,
     /// The puts whose outcomes are unknown, the oldest first.
     sent: Vec<SentPut>,
     /// The moment of the next put.
@@ -52,6 +59,17 @@ enum Tenure {
     },
     /// Another process of the same name has taken the lease.
     Replaced(String),
+}
+
+/// Another process of the same name that has the lease, and may serve.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Occupant {
+    /// The UUID of the process; empty if the record cannot be read.
+    pub process: String,
+    /// The revision of its record.
+    revision: Revision,
+    /// The moment at which its lease has lapsed, if the record stays as it is.
+    lapses: Moment,
 }
 
 /// The effects of a put on its holder.
@@ -109,6 +127,8 @@ pub enum LeaseEvent {
     Unknown,
     /// The store has another record than was assumed, as that of an earlier process of this node. The next put fits.
     Found,
+    /// Another process of the same name has the lease, and may serve, see [`LeaseHolder::occupant`].
+    Occupied,
     /// The tenure has ended: the holder was deposed, or its lease was revoked.
     Deposed,
     /// Another process of the same name has taken the lease. There are no more puts.
@@ -121,16 +141,26 @@ impl LeaseHolder {
         LeaseHolder {
             key: key.into(),
             process: process.into(),
+            lock: String::new(),
             timing,
             counter: 0,
             tenure: Tenure::None {
                 found: None,
                 again: false,
             },
+            occupant: None,
             sent: Vec::new(),
             next: Moment::default(),
             promised: Validity::default(),
         }
+    }
+
+    /// States the lock that this process holds until it ends, in a text that no other lock ever has: a process that held it
+    /// before has ended, so that its lease is replaced at once.
+    #[must_use]
+    pub fn holding(mut self, lock: impl Into<String>) -> Self {
+        self.lock = lock.into();
+        self
     }
 
     /// Sets the times of the next put and of later ones. A promise of another time than the record states counts no more.
@@ -186,7 +216,8 @@ impl LeaseHolder {
             timing: self.timing,
         });
         self.next = now.plus(self.timing.renewal_interval());
-        let record = LeaseRecord::new(&self.process, self.counter, self.timing.time(), health);
+        let holder = (self.process.as_str(), self.lock.as_str());
+        let record = LeaseRecord::new(holder, self.counter, self.timing.time(), health);
         let put = Transaction::new().when(compare);
         Some(put.put(&self.key, record.encode()))
     }
@@ -252,6 +283,7 @@ impl LeaseHolder {
         if !matches!(self.tenure, Tenure::Replaced(_)) {
             self.promised = Validity::default();
             self.sent.clear();
+            self.occupant = None;
             self.tenure = Tenure::None {
                 found: None,
                 again: false,
@@ -263,6 +295,7 @@ impl LeaseHolder {
     /// Notes that a put was made: `put`, if it is remembered.
     fn confirm(&mut self, revision: Revision, put: Option<SentPut>) -> LeaseEvent {
         self.sent.clear();
+        self.occupant = None;
         let (since, before, event) = match &self.tenure {
             Tenure::Held {
                 since, validity, ..
@@ -285,7 +318,7 @@ impl LeaseHolder {
         let record = LeaseRecord::parse(&entry.value);
         let record = record.filter(|record| record.process == self.process);
         let Some(record) = record else {
-            return self.on_other(entry);
+            return self.on_other(now, entry);
         };
         if record.revoked {
             // Time for who revoked it, whose next transaction compares the record.
@@ -307,16 +340,23 @@ impl LeaseHolder {
     }
 
     /// Handles the record of another process.
-    fn on_other(&mut self, entry: &Entry) -> LeaseEvent {
+    fn on_other(&mut self, now: Moment, entry: &Entry) -> LeaseEvent {
         match self.tenure {
             Tenure::None { again: false, .. } => {
-                // An earlier process of this node, which has ended.
                 self.sent.clear();
+                let record = LeaseRecord::parse(&entry.value);
+                let has_ended = |it: &LeaseRecord| !it.lock.is_empty() && it.lock == self.lock;
+                if record.as_ref().is_some_and(has_ended) {
+                    self.take_from(entry.mod_revision);
+                    return LeaseEvent::Found;
+                }
                 self.tenure = Tenure::None {
-                    found: Some(entry.mod_revision),
+                    found: None,
                     again: false,
                 };
-                LeaseEvent::Found
+                self.next = now.plus(self.timing.retry_interval());
+                self.on_occupant(now, entry.mod_revision, record);
+                LeaseEvent::Occupied
             }
             _ => {
                 let by = LeaseRecord::parse(&entry.value).map(|record| record.process);
@@ -325,6 +365,44 @@ impl LeaseHolder {
                 self.tenure = Tenure::Replaced(by.unwrap_or_default());
                 LeaseEvent::Replaced
             }
+        }
+    }
+
+    /// Notes the record of a process that may serve. Its time counts from when it was seen first.
+    fn on_occupant(&mut self, now: Moment, revision: Revision, record: Option<LeaseRecord>) {
+        if self.occupant.as_ref().map(|it| it.revision) == Some(revision) {
+            return;
+        }
+        let time = record.as_ref().map_or(LEASE_TIME_MAX, LeaseRecord::time);
+        self.occupant = Some(Occupant {
+            process: record.map(|record| record.process).unwrap_or_default(),
+            revision,
+            lapses: now.plus(self.timing.drift().lengthened(time)),
+        });
+    }
+
+    /// Has the next put replace a record.
+    fn take_from(&mut self, revision: Revision) {
+        self.occupant = None;
+        self.tenure = Tenure::None {
+            found: Some(revision),
+            again: false,
+        };
+    }
+
+    /// Returns the process that has the lease, and may serve.
+    #[must_use]
+    pub const fn occupant(&self) -> Option<&Occupant> {
+        self.occupant.as_ref()
+    }
+
+    /// Has the next put replace the record of the process that has the lease, if that has lapsed. There is nobody who could
+    /// have promised not to take its place.
+    pub fn take_lapsed(&mut self, now: Moment) {
+        let lapsed = self.occupant.as_ref().filter(|it| it.lapses <= now);
+        if let Some(revision) = lapsed.map(|it| it.revision) {
+            self.take_from(revision);
+            self.next = now;
         }
     }
 

@@ -38,6 +38,8 @@
 //! * The record states the lease time, and observers wait for the time that it states: a holder may change it at any renewal.
 //! * A record is deleted only by a transaction that compares it with a revision that has lapsed. A key without a record
 //!   has therefore no holder that serves.
+//! * Another process of the holder's name replaces the record only if the holder has ended, or has lapsed with nobody who could
+//!   have promised, see [`LeaseHolder`].
 //! * Any other end of a lease is a record that says so, see [`LeaseRecord::revoked`]. It lapses as a renewal does.
 
 mod failsafe;
@@ -48,7 +50,7 @@ mod record;
 mod timing;
 
 pub use failsafe::{PromiseRefused, PromiseRequest, PromiseRound, Promises};
-pub use holder::{LeaseEvent, LeaseHolder};
+pub use holder::{LeaseEvent, LeaseHolder, Occupant};
 pub use observer::{LeaseObserver, LeaseState};
 pub use office::{Office, OfficeHolder, OfficeStep};
 pub use record::LeaseRecord;

@@ -16,6 +16,9 @@ pub struct LeaseRecord {
     version: u32,
     /// The UUID of the holder's process.
     pub process: String,
+    /// The lock that the process holds until it ends, see [`super::LeaseHolder::holding`]; empty if there is none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub lock: String,
     /// The number of the renewal, which this process counts.
     pub counter: u64,
     /// The lease time in milliseconds, which observers wait for.
@@ -30,7 +33,7 @@ pub struct LeaseRecord {
 
 impl LeaseRecord {
     pub(super) fn new(
-        process: &str,
+        (process, lock): (&str, &str),
         counter: u64,
         time: Duration,
         health: &serde_json::Value,
@@ -38,6 +41,7 @@ impl LeaseRecord {
         LeaseRecord {
             version: VERSION,
             process: process.to_owned(),
+            lock: lock.to_owned(),
             counter,
             lease_ms: u64::try_from(time.as_millis()).unwrap_or(u64::MAX),
             revoked: false,
@@ -74,7 +78,7 @@ impl LeaseRecord {
             },
             None => LeaseRecord {
                 revoked: true,
-                ..Self::new("", 0, LEASE_TIME_MAX, &serde_json::Value::Null)
+                ..Self::new(("", ""), 0, LEASE_TIME_MAX, &serde_json::Value::Null)
             },
         };
         Transaction::new()
@@ -91,11 +95,11 @@ mod tests {
     #[test]
     fn records_are_read_as_they_were_written() {
         let health = serde_json::json!({"disk": "ok"});
-        let record = LeaseRecord::new("p", 7, Duration::from_secs(5), &health);
+        let record = LeaseRecord::new(("p", "l"), 7, Duration::from_secs(5), &health);
         let text = record.encode();
         assert_eq!(
             String::from_utf8_lossy(&text),
-            r#"{"version":1,"process":"p","counter":7,"lease_ms":5000,"health":{"disk":"ok"}}"#
+            r#"{"version":1,"process":"p","lock":"l","counter":7,"lease_ms":5000,"health":{"disk":"ok"}}"#
         );
         assert_eq!(LeaseRecord::parse(&text), Some(record));
         let later = br#"{"version":2,"process":"p","counter":7,"lease_ms":5000,"new":1}"#;
@@ -105,7 +109,12 @@ mod tests {
 
     #[test]
     fn revocation_keeps_the_time_for_which_observers_wait() {
-        let record = LeaseRecord::new("p", 7, Duration::from_secs(5), &serde_json::Value::Null);
+        let record = LeaseRecord::new(
+            ("p", "l"),
+            7,
+            Duration::from_secs(5),
+            &serde_json::Value::Null,
+        );
         for (value, lease_ms) in [(record.encode(), 5_000), (b"?".to_vec(), 120_000)] {
             let entry = Entry {
                 key: "alive".to_owned(),

@@ -22,7 +22,7 @@ fn at(ms: u64) -> Moment {
 
 fn holder(process: &str) -> LeaseHolder {
     let timing = LeaseTiming::new(TIME, None).expect("the inequality holds");
-    LeaseHolder::new(KEY, process, timing)
+    LeaseHolder::new(KEY, process, timing).holding("the directory")
 }
 
 fn renew(store: &dyn Coordinator, holder: &mut LeaseHolder, ms: u64) -> LeaseEvent {

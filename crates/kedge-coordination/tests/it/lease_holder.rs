@@ -74,8 +74,13 @@ fn renew(store: &mut OneKey, holder: &mut LeaseHolder, ms: u64) -> LeaseEvent {
     holder.on_answer(at(ms), &store.transact(&put))
 }
 
+/// The holder of a process that has the only data directory of its node.
+fn holder(process: &str) -> LeaseHolder {
+    LeaseHolder::new(KEY, process, timing(5_000)).holding("the directory")
+}
+
 fn held(store: &mut OneKey) -> LeaseHolder {
-    let mut holder = LeaseHolder::new(KEY, "a", timing(5_000));
+    let mut holder = holder("a");
     assert_eq!(renew(store, &mut holder, 0), LeaseEvent::Taken);
     holder
 }
@@ -105,7 +110,7 @@ fn renewal_whose_answer_was_lost_counts_once_its_record_is_seen() {
 #[test]
 fn first_put_whose_answer_was_lost_begins_the_tenure() {
     let mut store = OneKey::default();
-    let mut holder = LeaseHolder::new(KEY, "a", timing(5_000));
+    let mut holder = holder("a");
     let made = put(&mut holder, 0);
     let first = store.transact(&made).expect("there is no record");
     holder.on_answer(at(1_000), &lost());
@@ -118,7 +123,7 @@ fn first_put_whose_answer_was_lost_begins_the_tenure() {
 #[test]
 fn late_first_put_after_a_deposition_does_not_hide_it() {
     let mut store = OneKey::default();
-    let mut holder = LeaseHolder::new(KEY, "a", timing(5_000));
+    let mut holder = holder("a");
     let late = put(&mut holder, 0);
     holder.on_answer(at(1_000), &lost());
     assert_eq!(renew(&mut store, &mut holder, 1_500), LeaseEvent::Taken);
@@ -134,17 +139,56 @@ fn late_first_put_after_a_deposition_does_not_hide_it() {
 fn record_of_an_earlier_process_is_replaced_once() {
     let mut store = OneKey::default();
     held(&mut store);
-    let mut next = LeaseHolder::new(KEY, "b", timing(5_000));
+    let mut next = holder("b");
     assert_eq!(renew(&mut store, &mut next, 1_000), LeaseEvent::Found);
     assert_eq!(next.next_put(), Some(at(1_000)));
     assert_eq!(renew(&mut store, &mut next, 1_000), LeaseEvent::Taken);
+}
+
+/// The process before may run on another machine, by promises of the other nodes.
+#[test]
+fn record_of_a_process_that_may_serve_is_not_replaced() {
+    for lock in ["", "another directory"] {
+        let mut store = OneKey::default();
+        let mut first = held(&mut store);
+        let mut second = LeaseHolder::new(KEY, "b", timing(5_000)).holding(lock);
+        for ms in [1_000, 7_000] {
+            assert_eq!(renew(&mut store, &mut second, ms), LeaseEvent::Occupied);
+            assert!(second.next_put() > Some(at(ms)));
+        }
+        assert_eq!(second.occupant().expect("there is one").process, "a");
+        assert_eq!(renew(&mut store, &mut first, 7_100), LeaseEvent::Renewed);
+        assert_eq!(renew(&mut store, &mut second, 7_200), LeaseEvent::Occupied);
+        // Whoever could have promised deletes the record.
+        store.delete();
+        assert_eq!(renew(&mut store, &mut second, 7_300), LeaseEvent::Taken);
+        assert_eq!(second.occupant(), None);
+        assert_eq!(renew(&mut store, &mut first, 7_400), LeaseEvent::Replaced);
+    }
+}
+
+#[test]
+fn lapsed_record_is_replaced_where_nobody_could_promise() {
+    let mut store = OneKey::default();
+    let mut first = held(&mut store);
+    let mut second = LeaseHolder::new(KEY, "b", timing(5_000));
+    renew(&mut store, &mut second, 1_000);
+    renew(&mut store, &mut first, 2_000);
+    assert_eq!(renew(&mut store, &mut second, 2_500), LeaseEvent::Occupied);
+    // It was seen at 2,500.
+    second.take_lapsed(at(7_504));
+    assert_eq!(renew(&mut store, &mut second, 7_504), LeaseEvent::Occupied);
+    assert!(first.ends() < at(7_505));
+    second.take_lapsed(at(7_505));
+    assert_eq!(second.next_put(), Some(at(7_505)));
+    assert_eq!(renew(&mut store, &mut second, 7_505), LeaseEvent::Taken);
 }
 
 #[test]
 fn holder_that_another_process_has_replaced_does_not_fight() {
     let mut store = OneKey::default();
     let mut first = held(&mut store);
-    let mut second = LeaseHolder::new(KEY, "b", timing(5_000));
+    let mut second = holder("b");
     renew(&mut store, &mut second, 1_000);
     renew(&mut store, &mut second, 1_000);
     assert_eq!(renew(&mut store, &mut first, 1_250), LeaseEvent::Replaced);
@@ -207,7 +251,7 @@ fn holder_forgets_its_tenure_in_a_store_that_was_restored() {
 fn record_of_an_earlier_process_in_a_restored_store_is_replaced() {
     let mut store = OneKey::default();
     let mut earlier = held(&mut store);
-    let mut holder = LeaseHolder::new(KEY, "b", timing(5_000));
+    let mut holder = holder("b");
     assert_eq!(renew(&mut store, &mut holder, 0), LeaseEvent::Found);
     assert_eq!(renew(&mut store, &mut holder, 0), LeaseEvent::Taken);
     let mut backup = OneKey::default();

@@ -156,14 +156,34 @@ impl FailoverControl {
         }
     }
 
-    /// Waits until a node that is to be failed over serves no more, and returns the compare of that and the end of its
-    /// record. A node that renews its lease meanwhile loses it, or at once if that is forced. `map` is to be replaced, and
-    /// `me` is this node.
+    /// Ends the lease of a member whose process serves no more. Waits for the end of the lease, and of this node's promise.
+    ///
+    /// # Errors
+    /// `Map` for an unknown node, `Alive` when the lease is renewed, `Refused` when the process may serve by promises, `Store`.
+    pub(super) fn release_lease(
+        &self,
+        (map, me): (&ClusterMap, u16),
+        name: &str,
+    ) -> Result<(), ChangeError> {
+        map.node(name)?;
+        if !map.is_member(me) {
+            return Err(ChangeError::Refused("this node is no member".to_owned()));
+        }
+        let end = self.await_end_of_lease((map, me), name, WhenAlive::Keep)?;
+        match self.store.transact(&end) {
+            Ok(_) => Ok(()),
+            Err(CoordinationError::Conflict(_)) => Err(ChangeError::Alive(name.to_owned())),
+            Err(error) => Err(ChangeError::Store(error.to_string())),
+        }
+    }
+
+    /// Waits until a node serves no more whose place is to be taken, and returns the compare of that and the end of its record.
+    /// `map` is to be replaced, and `me` is this node.
     pub(super) fn await_end_of_lease(
         &self,
         (map, me): (&ClusterMap, u16),
         name: &str,
-        force: bool,
+        when_alive: WhenAlive,
     ) -> Result<Transaction, ChangeError> {
         let mut seen = self.seen.lock();
         // Its promises end as well.
@@ -179,7 +199,9 @@ impl FailoverControl {
                 Ok(ended) => return Ok(ended),
                 Err(why) => why,
             };
-            if why == MayServe::NewMember || Instant::now() >= deadline {
+            let is_renewed = why == MayServe::Lease && seen.renewed(name) != first;
+            let is_kept = is_renewed && when_alive == WhenAlive::Keep;
+            if why == MayServe::NewMember || is_kept || Instant::now() >= deadline {
                 return Err(match why {
                     MayServe::Lease => ChangeError::Alive(name.to_owned()),
                     MayServe::Promise | MayServe::NewMember => ChangeError::Refused(format!(
@@ -187,9 +209,13 @@ impl FailoverControl {
                     )),
                 });
             }
-            // The lease of a node that is lost ends sooner by itself.
-            let lives = why == MayServe::Lease && (force || seen.renewed(name) != first);
-            let Some(revocation) = seen.revocation(name).filter(|_| lives) else {
+            let revokes = match when_alive {
+                WhenAlive::Keep => false,
+                // The lease of a node that is lost ends sooner by itself.
+                WhenAlive::Revoke => is_renewed,
+                WhenAlive::RevokeAtOnce => why == MayServe::Lease,
+            };
+            let Some(revocation) = seen.revocation(name).filter(|_| revokes) else {
                 self.seen_changed.wait_for(&mut seen, LEASE_PAUSE);
                 continue;
             };
@@ -207,6 +233,17 @@ impl FailoverControl {
             self.seen_changed.wait_for(&mut seen, LEASE_PAUSE);
         }
     }
+}
+
+/// The treatment of a node that renews its lease while the end of that is awaited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum WhenAlive {
+    /// It keeps its lease.
+    Keep,
+    /// It loses its lease.
+    Revoke,
+    /// It loses its lease before it has renewed that.
+    RevokeAtOnce,
 }
 
 fn sample(calls: DiskCalls) -> DiskSample {

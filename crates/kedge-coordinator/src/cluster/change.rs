@@ -15,7 +15,7 @@ use kedge_coordination::Transaction;
 use kedge_node::coordination::{AppliedChange, ChangeError, FailoverConsent};
 use kedge_types::ManifestUid;
 
-use super::auto_failover::FailoverControl;
+use super::auto_failover::{FailoverControl, WhenAlive};
 use super::begin::stamped;
 use super::followed::Followed;
 use super::orchestrator::FailoverNode;
@@ -90,9 +90,13 @@ impl ClusterNode {
                 false => self.ask_positions(map, &[failed]),
             };
             plan_failover(map, failed, &told, accepts.losses)?;
+            let when_alive = match accepts.alive {
+                true => WhenAlive::RevokeAtOnce,
+                false => WhenAlive::Revoke,
+            };
             let ended = self
                 .failovers
-                .await_end_of_lease((map, me), name, accepts.alive)?;
+                .await_end_of_lease((map, me), name, when_alive)?;
             let told = self.gather(map, &[failed]);
             let plan = plan_failover(map, failed, &told, accepts.losses)?;
             tracing::warn!(

@@ -82,6 +82,12 @@ impl ClusterControl for ClusterNode {
         Self::promise(self, node, PromiseRequest { time, known })
     }
 
+    fn release_lease(&self, node: &str) -> Result<(), ChangeError> {
+        let map = self.followed.map().ok_or(ChangeError::NotBegun)?;
+        let me = self.followed.member(&map)?;
+        self.failovers.release_lease((&map, me), node)
+    }
+
     fn lift_fence(&self) {
         Self::lift_fence(self);
     }

@@ -10,7 +10,7 @@ use kedge_types::SystemClock;
 
 use super::ClusterNode;
 use super::leases::now;
-use super::peer::Peer;
+use super::peer::{ASK_TIMEOUT, Peer};
 use super::store::map_revision;
 use crate::lease::{LeaseSetup, NodeLease};
 
@@ -23,10 +23,11 @@ impl ClusterNode {
         let (store, followed) = (self.store.clone(), self.followed.clone());
         let (registry, failovers) = (self.registry.clone(), self.failovers.clone());
         let (applied, known) = (self.followed.clone(), self.followed.clone());
-        let asking = self.this.clone();
+        let (asking, releasing) = (self.this.clone(), self.this.clone());
         NodeLease::start(LeaseSetup {
             node: self.name().to_owned(),
             process: self.failovers.process.clone(),
+            lock: self.data_lock.clone(),
             timing: self.lease_options.timing,
             watchdog: self.lease_options.watchdog || store.is_remote(),
             store: Box::new(move || store.handle()),
@@ -41,6 +42,10 @@ impl ClusterNode {
             ask: Arc::new(move |request, within| {
                 let node = asking.upgrade();
                 node.map_or_else(Vec::new, |node| node.ask_for_promises(request, within))
+            }),
+            release: Box::new(move || match releasing.upgrade() {
+                Some(node) => ask_to_release(&node),
+                None => Ok(()),
             }),
             health: Box::new(move || {
                 let health = NodeHealth {
@@ -100,4 +105,23 @@ impl ClusterNode {
             ..lease.unwrap_or_default()
         }
     }
+}
+
+/// Asks one member after the other to end the lease of a process of this node's name that serves no more.
+///
+/// # Errors
+/// The reason of the last one.
+fn ask_to_release(node: &ClusterNode) -> Result<(), String> {
+    let map = node.followed.map().ok_or("there is no map")?;
+    let lease_time = node.failovers.seen.lock().settings().settings.timeout();
+    // That of the wait, and of the request.
+    let within = lease_time * 2 + ASK_TIMEOUT * 2;
+    let mut why = "there is no other member".to_owned();
+    for peer in map.members().filter_map(|it| node.peers.get(it)) {
+        match peer.release_lease(node.name(), within) {
+            Ok(()) => return Ok(()),
+            Err(error) => why = format!("{}: {error}", peer.name),
+        }
+    }
+    Err(why)
 }

@@ -71,7 +71,7 @@ pub(super) enum MayServe {
     /// It may serve by promises for which it did not ask this node.
     #[error(
         "it has not renewed its lease since this node became a member, of which it may not know; have a node fail it over that was \
-         a member before, or start a node under its name"
+         a member before, or start the node again with its data directory"
     )]
     NewMember,
 }

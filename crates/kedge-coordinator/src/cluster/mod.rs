@@ -23,6 +23,7 @@ mod auto_failover;
 mod begin;
 mod change;
 mod control;
+mod data_lock;
 mod fence;
 mod followed;
 mod lease;
@@ -103,6 +104,8 @@ pub struct ClusterNode {
     /// vBuckets that were taken over, until the map contains that.
     taken: RankedMutex<ClusterTaken, Vec<(String, u16)>>,
     lease_options: LeaseOptions,
+    /// The identity of the lock on the data directory.
+    data_lock: String,
     /// The lease, once it has started.
     lease: OnceLock<Arc<NodeLease>>,
     /// This node, for its threads.
@@ -152,6 +155,7 @@ impl ClusterNode {
         });
         let stored = started.saved.map.iter().flat_map(bucket_uuids).collect();
         let store = setup.store;
+        let data_lock = data_lock::identity(setup.file.dir(), store.is_remote());
         let followed = Followed::new(started, setup.file, store.clone(), registry.clone());
         let followed = Arc::new(followed);
         let node = Arc::new_cyclic(|this: &Weak<Self>| Self {
@@ -173,6 +177,7 @@ impl ClusterNode {
             fenced: RankedMutex::default(),
             taken: RankedMutex::default(),
             lease_options: setup.options.lease,
+            data_lock,
             lease: OnceLock::new(),
             this: this.clone(),
             begun: AtomicBool::new(false),

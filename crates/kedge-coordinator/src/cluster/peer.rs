@@ -220,6 +220,12 @@ impl Peer {
         self.request("POST", &path, &[], within).map(drop)
     }
 
+    /// Asks the node to end the lease of `node`, whose process serves no more.
+    pub(super) fn release_lease(&self, node: &str, within: Duration) -> Result<(), PeerError> {
+        let path = format!("/kedge/cluster/release?node={node}");
+        self.request("POST", &path, &[], within).map(drop)
+    }
+
     /// Makes the node follow all nodes again.
     pub(super) fn lift_fence(&self) -> Result<(), PeerError> {
         let path = "/kedge/cluster/fence";

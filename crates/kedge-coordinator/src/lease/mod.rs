@@ -12,6 +12,9 @@
 //!   If this thread does not get that far in the tolerated pause, the watchdog ends the process: no other node can have
 //!   been promoted before. No operation of a client is therefore executed later, whatever was paused, and for how long.
 //! * A store that went backwards ends the tenure: its older state does not say who was deposed since.
+//! * A process of this name that may serve keeps its lease. It may run on another machine, with the disk that this one has now,
+//!   by promises of the other members. So one of them, which promises nothing from then on, deletes its record when it has
+//!   lapsed. Only where this node is the only member, it replaces a lapsed record itself.
 //! * While the store is unreachable, the node serves by the promises of all other members of the map that it follows
 //!   ([`kedge_coordination::lease::Promises`]). Requests for them are awaited for no longer than the node serves.
 
@@ -52,6 +55,8 @@ pub struct LeaseSetup {
     pub node: String,
     /// A UUID of this process.
     pub process: String,
+    /// The lock on the data directory that the process holds, see [`kedge_coordination::lease::LeaseHolder::holding`].
+    pub lock: String,
     /// The times of the lease.
     pub timing: LeaseTiming,
     /// True if the process is ended when it is paused for longer than the lease tolerates.
@@ -66,6 +71,9 @@ pub struct LeaseSetup {
     pub others: Box<dyn Fn() -> Option<Vec<String>> + Send>,
     /// Asks them for promises, each for no longer than that time. Returns the names of those that promise.
     pub ask: Arc<dyn Fn(PromiseRequest, Duration) -> Vec<String> + Send + Sync>,
+    /// Asks another member to delete the record of a process of this name that serves no more. It may wait for the end of its
+    /// lease.
+    pub release: Box<dyn Fn() -> Result<(), String> + Send>,
     /// Returns the state of the node for its record. The node follows the map that it names, or a later one.
     pub health: Box<dyn Fn() -> Value + Send>,
     /// The gate of the node.

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use kedge_coordination::embedded::{Embedded, EmbeddedOptions};
-use kedge_coordination::lease::LeaseRecord;
-use kedge_coordination::{Compare, Transaction};
+use kedge_coordination::lease::{LeaseHolder, LeaseRecord};
+use kedge_coordination::{Compare, Moment, Transaction};
 use kedge_disk::SimDisk;
 use kedge_node::coordination::ServesBy;
 
@@ -32,6 +32,8 @@ struct Node {
     is_cut_off: AtomicBool,
     /// The other nodes, and whether each promises.
     others: std::sync::Mutex<Vec<(String, bool)>>,
+    /// The number of requests to release the lease of another process. They are refused.
+    releases: AtomicU64,
     awaited: AtomicU64,
     handle: std::sync::Mutex<Option<Arc<dyn Coordinator>>>,
 }
@@ -61,18 +63,22 @@ fn revision(rev: i64) -> Revision {
 impl Running {
     /// A node with a lease of `ms`, in a store with the map 1, which it has not applied.
     fn start(disk: &SimDisk, ms: u64) -> Self {
-        let store = open(disk);
+        Self::start_in(open(disk), ms)
+    }
+
+    fn start_in(store: Arc<Embedded>, ms: u64) -> Self {
         put_map(&store, 1);
         let node = Arc::new(Node::default());
         *node.handle.lock().expect("no panic") = Some(store.clone());
         let timing = LeaseTiming::new(Duration::from_millis(ms), None);
         let (given, shown, steps) = (node.clone(), node.clone(), node.clone());
-        let (members, promisers) = (node.clone(), node.clone());
+        let (members, promisers, releasers) = (node.clone(), node.clone(), node.clone());
         // It has another member, unless the test says otherwise.
         *node.others.lock().expect("no panic") = vec![("two".to_owned(), false)];
         let lease = NodeLease::start(LeaseSetup {
             node: "one".to_owned(),
             process: "a".to_owned(),
+            lock: "the lock of a".to_owned(),
             timing: timing.expect("the inequality holds"),
             // A busy machine may pause a test for long.
             watchdog: false,
@@ -100,6 +106,10 @@ impl Running {
                 let others = promisers.others.lock().expect("no panic");
                 let promised = others.iter().filter(|(_, promises)| *promises);
                 promised.map(|(name, _)| name.clone()).collect()
+            }),
+            release: Box::new(move || {
+                releasers.releases.fetch_add(1, Ordering::SeqCst);
+                Err("it may serve".to_owned())
             }),
             health: Box::new(|| Value::Null),
             serving: node.serving.clone(),
@@ -144,6 +154,56 @@ fn node_serves_with_the_map_that_its_tenure_needs() {
     running.does_not_serve();
     running.apply(1);
     until("it serves", || running.serves());
+}
+
+/// A store with the lease of another process of the same name, which has not renewed it since.
+fn occupied(seed: u64, lock: &str) -> Arc<Embedded> {
+    let store = open(&SimDisk::new(seed));
+    let timing = LeaseTiming::new(Duration::from_secs(1), None);
+    let timing = timing.expect("the inequality holds");
+    let mut other = LeaseHolder::new("alive/one", "b", timing).holding(lock);
+    let put = other.put(Moment::at_ns(0), &Value::Null);
+    let put = put.expect("nobody has replaced it");
+    store.transact(&put, CALL).expect("there is no record");
+    store
+}
+
+#[test]
+fn process_with_the_same_lock_has_ended() {
+    let running = Running::start_in(occupied(8, "the lock of a"), 1_000);
+    running.apply(1);
+    until("it serves", || running.serves());
+    assert_eq!(running.node.releases.load(Ordering::SeqCst), 0);
+}
+
+/// It may serve by promises of the others for as long as they repeat them.
+#[test]
+fn process_that_may_serve_keeps_the_lease_until_another_member_deletes_it() {
+    let running = Running::start_in(occupied(9, "another lock"), 1_000);
+    running.apply(1);
+    until("others are asked", || {
+        assert!(!running.serves());
+        running.node.releases.load(Ordering::SeqCst) >= 5
+    });
+    let trouble = running.lease.status().trouble.unwrap_or_default();
+    assert!(
+        trouble.contains("process b may serve as this node: it may serve"),
+        "{trouble}"
+    );
+    let delete = Transaction::new().delete("alive/one");
+    let deleted = running.store.transact(&delete, CALL);
+    deleted.expect("nothing is compared");
+    until("it serves", || running.serves());
+}
+
+#[test]
+fn only_member_takes_a_lease_that_has_lapsed() {
+    let store = occupied(10, "another lock");
+    let running = Running::start_in(store, 1_000);
+    running.node.others.lock().expect("no panic").clear();
+    running.apply(1);
+    until("it serves", || running.serves());
+    assert!(running.lease.status().failures > 0, "it has waited");
 }
 
 #[test]

@@ -47,13 +47,16 @@ pub(super) struct LeaseThread {
     promised: u64,
     by_promises: bool,
     trouble: String,
+    /// The process that was logged as the holder of this node's lease.
+    occupant: String,
 }
 
 impl LeaseThread {
     pub(super) fn new(setup: LeaseSetup, watchdog: Option<Watchdog>) -> Self {
         let key = format!("alive/{}", setup.node);
         Self {
-            holder: LeaseHolder::new(key, setup.process.as_str(), setup.timing),
+            holder: LeaseHolder::new(key, setup.process.as_str(), setup.timing)
+                .holding(setup.lock.as_str()),
             setup,
             watchdog,
             handle: None,
@@ -67,6 +70,7 @@ impl LeaseThread {
             promised: 0,
             by_promises: false,
             trouble: String::new(),
+            occupant: String::new(),
         }
     }
 
@@ -255,9 +259,35 @@ impl LeaseThread {
                 process = self.holder.replaced_by(),
                 "another process runs as this node and has taken its lease: this one serves no more"
             ),
+            LeaseEvent::Occupied => self.replace_occupant(),
             LeaseEvent::Unknown => self.ask_for_promises(),
             LeaseEvent::Taken | LeaseEvent::Renewed | LeaseEvent::Found => {}
         }
+    }
+
+    /// Tries to end the lease of another process of this name, if that serves no more.
+    fn replace_occupant(&mut self) {
+        let process = self.holder.occupant().map(|it| it.process.clone());
+        let process = process.unwrap_or_default();
+        if self.occupant != process {
+            tracing::warn!(
+                process,
+                "the lease of this node is held by another process, which may run on another machine: this one waits for its end"
+            );
+            self.occupant.clone_from(&process);
+        }
+        let why = match (self.setup.others)() {
+            None => "this node is no member".to_owned(),
+            Some(others) if others.is_empty() => {
+                self.holder.take_lapsed(self.now());
+                "its lease has not ended".to_owned()
+            }
+            Some(_) => match (self.setup.release)() {
+                Ok(()) => "its record is deleted".to_owned(),
+                Err(why) => why,
+            },
+        };
+        self.trouble = format!("process {process} may serve as this node: {why}");
     }
 
     /// Asks the others for promises, as the store does not answer.
