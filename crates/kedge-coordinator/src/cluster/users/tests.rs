@@ -5,6 +5,7 @@ use kedge_coordination::{StoreAddress, Transaction};
 
 use super::stored::StoredUsers;
 use super::*;
+use crate::cluster::begin::stamped;
 
 fn revision(cluster: &str, revision: u64) -> UsersRevision {
     UsersRevision {
@@ -84,7 +85,7 @@ impl Node {
         let store = Arc::new(Store::new(StoreAddress::from(dir), None));
         let map = super::super::testing::map(&["n_0", "n_1"]);
         // The first one counts.
-        let put = store.put_map(None, &map, &Transaction::new());
+        let put = store.put_map(None, &stamped(map), &Transaction::new());
         put.expect("the store answers");
         let map = store.read_map().expect("readable").expect("it exists");
         let cluster = map.map.cluster_uuid;
