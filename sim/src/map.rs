@@ -192,7 +192,7 @@ impl SimMap {
         let is_full = |chain: &Chain| chain.0.iter().all(Option::is_some);
         let is_done = !self.makes_copies()
             && !self.discards()
-            && plan_steps(&self.0, MoveLimits::default()).is_none();
+            && plan_steps(&self.0, MoveLimits::of(&self.0)).is_none();
         self.0.moving() == 0 && is_done && self.chains().iter().all(is_full)
     }
 
@@ -329,7 +329,7 @@ impl SimMap {
 
     /// Returns the map in which due steps begin or are cancelled, and due nodes join.
     pub(crate) fn with_change(&self) -> Option<Self> {
-        plan_steps(&self.0, MoveLimits::default()).map(Self)
+        plan_steps(&self.0, MoveLimits::of(&self.0)).map(Self)
     }
 
     /// Returns whether the target chain of a vBucket has only this node.

@@ -238,6 +238,8 @@ totals! {
     BackfilledItems = "ep_dcp_backfilled_items",
     /// Backfills that failed, as the file could not be read.
     BackfillFailures = "ep_dcp_backfill_failures",
+    /// Time in microseconds for which the throttle delayed backfills that build new copies.
+    CopiesPausedUs = "ep_dcp_backfill_paused_us",
     /// Times that the slowest cursors of a vBucket were dropped, as streams kept too many changes in memory.
     CursorsDropped = "ep_cursors_dropped",
     /// Streams that returned to their file after that.

@@ -11,7 +11,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kedge_types::limits::CHAIN_NODES_MAX;
+use kedge_types::limits::{CHAIN_NODES_MAX, REBALANCE_MOVES_PER_NODE};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -189,11 +189,29 @@ pub struct ClusterMap {
     /// The recovery that was chosen for failed-over nodes. A member among them discards its copies before it joins.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) recovery: BTreeMap<u16, RecoveryType>,
+    /// The largest number of vBuckets that a node sends, and receives, at the same time while copies are made or move.
+    #[serde(
+        default = "default_moves_per_node",
+        skip_serializing_if = "is_default_moves_per_node"
+    )]
+    pub(crate) moves_per_node: u8,
     /// The last rebalance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rebalance: Option<Box<RebalanceRecord>>,
     /// All buckets, ordered by name.
     pub buckets: Vec<MapBucket>,
+}
+
+fn default_moves_per_node() -> u8 {
+    REBALANCE_MOVES_PER_NODE
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
+fn is_default_moves_per_node(moves: &u8) -> bool {
+    *moves == REBALANCE_MOVES_PER_NODE
 }
 
 impl ClusterMap {
@@ -222,6 +240,7 @@ impl ClusterMap {
             next_node: 0,
             joined: BTreeMap::new(),
             recovery: BTreeMap::new(),
+            moves_per_node: default_moves_per_node(),
             rebalance: None,
             buckets: Vec::new(),
         };

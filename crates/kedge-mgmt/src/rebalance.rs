@@ -1,6 +1,6 @@
 //! Rebalance, drain and graceful failover: `GET` and `POST /kedge/cluster/rebalance`, `POST /kedge/cluster/rebalance/stop`,
 //! `POST /kedge/cluster/drain`, and the original's `POST /controller/rebalance`, `POST /controller/stopRebalance`,
-//! `GET /pools/default/rebalanceProgress` and its task.
+//! `GET /pools/default/rebalanceProgress` and its task, and `GET` and `POST /settings/rebalance`.
 //!
 //! The map has the record of the last rebalance, and the rest follows from the map, so any node answers.
 
@@ -11,6 +11,7 @@ use axum::http::StatusCode;
 use kedge_auth::Privilege;
 use kedge_cluster::{ClusterMap, RebalanceKind, RebalanceLeft, RebalanceRecord, RebalanceState};
 use kedge_node::coordination::{ChangeError, ClusterControl};
+use kedge_types::limits::{REBALANCE_MOVES_PER_NODE, REBALANCE_MOVES_PER_NODE_MAX};
 use serde_json::{Map, Value, json};
 
 use super::cluster::{document, refusal};
@@ -172,7 +173,9 @@ pub(crate) async fn status(call: RequestContext) -> Handled {
     let node = call.node_for(Privilege::Settings)?;
     let map = node.map().ok_or_else(|| refusal(&ChangeError::NotBegun))?;
     let last = LastRebalance::of(&map);
-    ok(&last.map_or_else(|| json!({ "state": "none" }), |last| last.status(now_ms())))
+    let mut status = last.map_or_else(|| json!({ "state": "none" }), |last| last.status(now_ms()));
+    status["movesPerNode"] = map.moves_per_node().into();
+    ok(&status)
 }
 
 /// `POST /kedge/cluster/rebalance` with `remove`, once for each node to remove at the end.
@@ -273,6 +276,63 @@ pub(crate) async fn controller_stop(call: RequestContext) -> Handled {
     done()
 }
 
+/// The field of `/settings/rebalance`.
+const MOVES_PER_NODE: &str = "rebalanceMovesPerNode";
+
+/// Returns the number of a form, or the errors of its fields.
+fn moves_per_node(form: &FormFields) -> Result<u8, Map<String, Value>> {
+    let mut errors = Map::new();
+    let mut moves = None;
+    for (field, text) in form.fields() {
+        let why = match (field, text.parse::<u8>()) {
+            (MOVES_PER_NODE, Ok(number))
+                if (1..=REBALANCE_MOVES_PER_NODE_MAX).contains(&number) =>
+            {
+                moves = Some(number);
+                continue;
+            }
+            (MOVES_PER_NODE, _) => format!(
+                "The value must be an integer in range from 1 to {REBALANCE_MOVES_PER_NODE_MAX}"
+            ),
+            _ => "Unsupported key".to_owned(),
+        };
+        errors.insert(field.to_owned(), why.into());
+    }
+    match moves {
+        Some(moves) if errors.is_empty() => Ok(moves),
+        None if errors.is_empty() => {
+            errors.insert(
+                MOVES_PER_NODE.to_owned(),
+                "The value must be supplied".into(),
+            );
+            Err(errors)
+        }
+        _ => Err(errors),
+    }
+}
+
+fn settings_document(moves: u8) -> Handled {
+    ok(&json!({ MOVES_PER_NODE: moves }))
+}
+
+/// `GET /settings/rebalance`.
+pub(crate) async fn settings(call: RequestContext) -> Handled {
+    call.caller.require(Privilege::Inspect, None)?;
+    let map = call.state.parts.node.as_ref().and_then(|node| node.map());
+    settings_document(map.map_or(REBALANCE_MOVES_PER_NODE, |map| map.moves_per_node()))
+}
+
+/// `POST /settings/rebalance` with `rebalanceMovesPerNode`.
+pub(crate) async fn set_settings(call: RequestContext, form: FormFields) -> Handled {
+    let node = call.node_for(Privilege::Settings)?;
+    let moves = moves_per_node(&form).map_err(|errors| {
+        EarlyReply::json(StatusCode::BAD_REQUEST, &json!({ "errors": errors }))
+    })?;
+    let applied = call.blocking(move |_| node.limit_moves(moves)).await?;
+    applied.map_err(|error| refusal(&error))?;
+    settings_document(moves)
+}
+
 /// `GET /pools/default/rebalanceProgress`.
 pub(crate) async fn progress(call: RequestContext) -> Handled {
     call.caller.require(Privilege::Access, None)?;
@@ -295,6 +355,24 @@ pub(crate) async fn progress(call: RequestContext) -> Handled {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn moves_per_node_have_a_range() {
+        let read = |text: &str| moves_per_node(&FormFields::parse(text.as_bytes()));
+        assert_eq!(read("rebalanceMovesPerNode=1"), Ok(1));
+        assert_eq!(read("rebalanceMovesPerNode=64"), Ok(64));
+        for wrong in [
+            "",
+            "rebalanceMovesPerNode=0",
+            "rebalanceMovesPerNode=65",
+            "rebalanceMovesPerNode=x",
+        ] {
+            let errors = read(wrong).unwrap_err();
+            assert!(errors.contains_key("rebalanceMovesPerNode"), "{wrong}");
+        }
+        let errors = read("rebalanceMovesPerNode=4&other=1").unwrap_err();
+        assert_eq!(errors["other"], "Unsupported key");
+    }
 
     #[test]
     fn idle_task_has_the_fields_of_the_original() {

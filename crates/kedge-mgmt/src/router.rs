@@ -233,6 +233,10 @@ fn cluster_routes() -> Routes {
             post(auto_failover::reset_count),
         )
         .route(
+            "/settings/rebalance",
+            get(rebalance::settings).post(rebalance::set_settings),
+        )
+        .route(
             "/kedge/cluster/rebalance",
             get(rebalance::status).post(rebalance::start),
         )

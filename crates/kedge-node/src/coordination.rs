@@ -362,6 +362,12 @@ pub trait ClusterControl: Send + Sync {
     /// # Errors
     /// [`ChangeError`].
     fn stop_rebalance(&self) -> Result<AppliedChange, ChangeError>;
+
+    /// Limits the vBuckets that a node sends, and receives, at the same time.
+    ///
+    /// # Errors
+    /// [`ChangeError`].
+    fn limit_moves(&self, per_node: u8) -> Result<AppliedChange, ChangeError>;
     /// Creates a bucket on all nodes.
     ///
     /// # Errors

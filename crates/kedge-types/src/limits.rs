@@ -122,9 +122,11 @@ pub const MAP_LINEAGE_MAX: usize = 64;
 pub const NODE_NAME_BYTES_MAX: usize = 100;
 /// Length of the longest name of a server group, in bytes.
 pub const SERVER_GROUP_BYTES_MAX: usize = 64;
-/// Largest number of vBuckets that a node sends, and receives, at the same time in a rebalance. It is the original's
-/// default of `rebalanceMovesPerNode`.
-pub const REBALANCE_MOVES_PER_NODE: usize = 4;
+/// Default of the largest number of vBuckets that a node sends, and receives, at the same time while copies are made or move
+/// (`rebalanceMovesPerNode`). It is the original's.
+pub const REBALANCE_MOVES_PER_NODE: u8 = 4;
+/// Largest value of `rebalanceMovesPerNode`.
+pub const REBALANCE_MOVES_PER_NODE_MAX: u8 = 64;
 /// Largest number of actives that move away from a node, and to a node, at the same time in a drain or a graceful failover.
 pub const DRAIN_MOVES_PER_NODE: usize = 16;
 /// Time in seconds for which nodes to remove stay in the map without vBuckets. It is twice the interval at which SDKs fetch

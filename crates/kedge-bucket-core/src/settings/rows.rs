@@ -151,8 +151,8 @@ settings! {
     hours: Option<CompactionHours> as MaybeHours = None, "compaction_hours", compaction "allowedTimePeriod[...]";
     /// Age from which on compactions leave out tombstones.
     purge_age_secs: u32 as Secs32 = 3 * 24 * 3_600, "purge_age", serve "Compaction", compaction "purgeInterval";
-    /// Rate at which all compactions together read and write. `auto`: the highest that does not delay commits, which is
-    /// measured all the time; where garbage outgrows that, higher. `off`: no limit.
+    /// Rate at which all compactions and all copies for other nodes together read and write files. `auto`: the highest that
+    /// does not delay commits, which is measured all the time; where garbage outgrows that, higher. `off`: no limit.
     #[alias = "pace"]
     throttle: CompactionRate = CompactionRate::Auto, "compaction_throttle", serve "Compaction";
 

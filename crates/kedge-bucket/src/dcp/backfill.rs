@@ -9,6 +9,10 @@
 //! from in the middle of such a snapshot. Streams with SyncWrites do not use it, because prepares, commits and aborts
 //! need their order.
 //!
+//! A backfill that builds a new copy, for a node that is not in the vBucket's topology yet, is throttled together with the
+//! compactions, by the latency of commits ([`Dcp::copy_pause`]). Nothing else waits for the throttle: SyncWrites need the
+//! replicas of the topology, and clients wait for a takeover.
+//!
 //! Invariants:
 //! * The cursor is opened before the required seqno of the file is determined, so no change is missed between the two.
 //! * The buffers of a connection's streams are bounded: the number of active backfills is limited, and each stops reading
@@ -23,8 +27,10 @@ use kedge_bucket_core::{BucketError, TaskBody, Total};
 use kedge_executor::Next;
 use kedge_replication::{EndReason, Filter, StreamFlags, StreamItem, StreamRequest, Values};
 use kedge_storage::{FileRecord, FileRecordKind, FileView, RecordScan};
-use kedge_types::{CollectionId, Seqno};
-use kedge_vbucket::{Change, CursorOpening, DcpSnapshot, Item, SnapshotKind, StreamCursor};
+use kedge_types::{CollectionId, Seqno, VbId};
+use kedge_vbucket::{
+    Change, CursorOpening, DcpSnapshot, Item, NodeName, SnapshotKind, StreamCursor,
+};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,6 +40,11 @@ const ACTIVE_BACKFILLS_MAX: usize = 8;
 const STEP_ITEMS: usize = 1_024;
 /// The maximum number of bytes of changes that one step of a backfill reads.
 const STEP_BYTES: usize = 1 << 20;
+/// The maximum numbers of changes, and of their bytes, that one step of a throttled backfill reads. They are small, so that the
+/// receiver gets an even stream.
+const THROTTLED_STEP: (usize, usize) = (64, 64 << 10);
+/// The bytes that a change counts beyond its size, for the processor time that it costs the sender and the receiver.
+const CHANGE_COST_BYTES: u64 = 512;
 /// The maximum duration of one run of the task.
 const SLICE: Duration = Duration::from_millis(25);
 
@@ -56,6 +67,10 @@ pub(super) struct Backfill {
     filter: Filter,
     /// The collections to read in key order, if that costs less than reading the whole file in seqno order.
     key_order: Option<Vec<CollectionId>>,
+    /// The name of the receiver in chains, if it gave one.
+    consumer: Option<NodeName>,
+    /// The time until which the throttle delays the next step.
+    paused_until_ns: u64,
     phase: BackfillPhase,
 }
 
@@ -90,6 +105,8 @@ enum BackfillProgress {
     Advanced,
     /// The backfill waits for the file or for room in the buffer.
     Waiting,
+    /// The throttle delays the backfill for this time, in nanoseconds.
+    Paused(u64),
     /// The backfill has ended.
     Finished,
 }
@@ -115,6 +132,8 @@ impl Backfill {
             disk_only: request.flags.contains(StreamFlags::DISK_ONLY),
             filter: request.filter.clone(),
             key_order: key_order(request, after),
+            consumer: request.consumer.clone(),
+            paused_until_ns: 0,
             phase: BackfillPhase::New,
         }
     }
@@ -269,11 +288,20 @@ impl Backfill {
         if room == 0 {
             return Ok(BackfillProgress::Waiting);
         }
-        let bytes_max = room.min(STEP_BYTES);
+        let builds_copy = dcp.is_new_copy(self.stream.vb, self.consumer.as_ref());
+        let now_ns = dcp.core.setup.clock.now().mono_ns;
+        if builds_copy && now_ns < self.paused_until_ns {
+            return Ok(BackfillProgress::Paused(self.paused_until_ns - now_ns));
+        }
+        let (items_max, bytes_max) = match builds_copy {
+            true => THROTTLED_STEP,
+            false => (STEP_ITEMS, STEP_BYTES),
+        };
+        let bytes_max = room.min(bytes_max);
         let mut items = Vec::new();
         let mut bytes = 0;
         let mut is_end = false;
-        while items.len() < STEP_ITEMS && bytes < bytes_max {
+        while items.len() < items_max && bytes < bytes_max {
             let Some(record) = scan.next() else {
                 is_end = true;
                 break;
@@ -292,6 +320,11 @@ impl Backfill {
         dcp.core
             .totals
             .add(Total::BackfilledItems, items.len() as u64);
+        if builds_copy {
+            let cost = bytes as u64 + items.len() as u64 * CHANGE_COST_BYTES;
+            let pause_ns = dcp.copy_pause(cost, now_ns);
+            self.paused_until_ns = now_ns.saturating_add(pause_ns);
+        }
         if is_end && self.key_order.is_some() {
             items.push(StreamItem::UnorderedEnd(*visible));
         } else if is_end && *last < *upto {
@@ -373,10 +406,11 @@ impl BackfillTask {
         count > 0
     }
 
-    /// Runs one step of each active backfill. Returns whether any of them advanced.
-    fn round(&mut self, dcp: &Dcp) -> bool {
+    /// Runs one step of each active backfill. Returns whether any of them advanced, and the shortest pause of the others.
+    fn round(&mut self, dcp: &Dcp) -> (bool, Option<Duration>) {
         let queue = &self.queue;
         let mut advanced = false;
+        let mut pause_ns = None;
         self.active
             .retain_mut(|backfill| match backfill.advance(dcp, queue) {
                 BackfillProgress::Advanced => {
@@ -384,12 +418,16 @@ impl BackfillTask {
                     true
                 }
                 BackfillProgress::Waiting => true,
+                BackfillProgress::Paused(ns) => {
+                    pause_ns = Some(pause_ns.map_or(ns, |shortest: u64| shortest.min(ns)));
+                    true
+                }
                 BackfillProgress::Finished => {
                     advanced = true;
                     false
                 }
             });
-        advanced
+        (advanced, pause_ns.map(Duration::from_nanos))
     }
 }
 
@@ -400,9 +438,11 @@ impl TaskBody<Dcp> for BackfillTask {
         let began_ns = dcp.core.setup.clock.now().mono_ns;
         let mut is_parked = false;
         loop {
-            let advanced = self.fetch() | self.round(dcp);
+            let fetched = self.fetch();
+            let (advanced, pause) = self.round(dcp);
+            let advanced = fetched || advanced;
             if !advanced && is_parked {
-                return Next::Sleep;
+                return pause.map_or(Next::Sleep, Next::Snooze);
             }
             if advanced {
                 queue.parker.clear();
@@ -419,6 +459,25 @@ impl TaskBody<Dcp> for BackfillTask {
 }
 
 impl Dcp {
+    /// Returns whether a stream to that node builds a new copy: the node is no replica of the vBucket's topology yet.
+    fn is_new_copy(&self, vb: VbId, consumer: Option<&NodeName>) -> bool {
+        let Some(consumer) = consumer.filter(|_| self.core.setup.topology.is_none()) else {
+            // A server that runs alone has no copies elsewhere.
+            return false;
+        };
+        let vbucket = self.core.vbuckets[vb.index()].lock();
+        let topology = vbucket.durability().topology();
+        topology.is_some_and(|topology| !topology.has_replica(consumer))
+    }
+
+    /// Returns the pause after reading that many bytes for a new copy, in nanoseconds.
+    fn copy_pause(&self, bytes: u64, now_ns: u64) -> u64 {
+        let pause_ns = self.persistence.compactions().copy_pause(bytes, now_ns);
+        let totals = &self.core.totals;
+        totals.add(Total::CopiesPausedUs, pause_ns / 1_000);
+        pause_ns
+    }
+
     /// Returns the maximum size in bytes of the buffer of one backfill.
     pub(super) fn backfill_bytes_per_stream(&self) -> usize {
         let all = self.core.config().memory.dcp_backfill_bytes_max;

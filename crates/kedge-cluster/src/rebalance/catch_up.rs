@@ -1,6 +1,6 @@
 //! The catch-up of new copies: they count once they have what their actives had.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::NextChain;
 use crate::{Chain, ClusterMap, CopyPosition, MapBucket, NodePositions, Revision};
@@ -76,8 +76,19 @@ impl CatchUpTarget {
         self.had.is_some() && self.copies.values().all(|has_it| *has_it)
     }
 
-    /// Advances the vBucket as far as its copies are.
-    fn advance(&self, bucket: &mut MapBucket, vb: u16) {
+    /// Returns the node that takes the vBucket over at the end, if that is another one.
+    fn taker(&self) -> Option<u16> {
+        let to = self.entry.next.as_ref()?.chain.active();
+        to.filter(|to| *to != self.active)
+    }
+
+    /// Returns whether the takeover may begin.
+    fn may_be_taken(&self) -> bool {
+        self.is_reached() && self.entry.next.as_ref().is_some_and(|next| next.counts)
+    }
+
+    /// Advances the vBucket as far as its copies are, but for takeovers by the nodes `held`.
+    fn advance(&self, bucket: &mut MapBucket, vb: u16, held: &BTreeSet<u16>) {
         let Some(next) = bucket.next.get_mut(&vb) else {
             let have_it = self.copies.iter().filter(|(_, has_it)| **has_it);
             have_it.for_each(|(node, _)| bucket.put_in(vb, *node));
@@ -89,6 +100,9 @@ impl CatchUpTarget {
         match next.chain.active() {
             _ if !next.counts => next.counts = true,
             Some(to) if to != self.active => {
+                if held.contains(&to) {
+                    return;
+                }
                 bucket.moves.insert(vb, to);
             }
             _ => bucket.replace_chain(vb),
@@ -162,15 +176,35 @@ impl CatchUp {
             return None;
         }
         let mut next = map.next();
+        let held = self.held_takers(map);
         for bucket in &mut next.buckets {
             let name = bucket.name.clone();
             let of_bucket = (name.clone(), 0)..=(name, u16::MAX);
             for ((_, vb), target) in self.targets.range(of_bucket) {
-                target.advance(bucket, *vb);
+                target.advance(bucket, *vb, &held);
             }
         }
         next.let_join();
         (next.buckets != map.buckets).then_some(next)
+    }
+
+    /// Returns the nodes whose takeovers wait until more of them can begin together.
+    fn held_takers(&self, map: &ClusterMap) -> BTreeSet<u16> {
+        let mut ready: BTreeMap<u16, usize> = BTreeMap::new();
+        let mut later = BTreeSet::new();
+        for target in self.targets.values() {
+            let Some(to) = target.taker() else { continue };
+            if target.may_be_taken() {
+                *ready.entry(to).or_default() += 1;
+            } else {
+                later.insert(to);
+            }
+        }
+        let is_few = |count: usize| count < usize::from(map.moves_per_node());
+        let few = ready.into_iter().filter(|(_, count)| is_few(*count));
+        few.map(|(to, _)| to)
+            .filter(|to| later.contains(to))
+            .collect()
     }
 }
 

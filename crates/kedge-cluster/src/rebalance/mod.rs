@@ -6,7 +6,8 @@
 //! 2. Once they have everything that the active had, the target chain counts: a SyncWrite needs a majority of both
 //!    chains.
 //! 3. Once they have everything that the active had by then, the target chain replaces the chain. If it has another
-//!    active, that node takes the vBucket over first, see [`crate::plan_move`].
+//!    active, that node takes the vBucket over first, see [`crate::plan_move`]. Takeovers by one node begin together, because
+//!    each ends with a change of the map: as many as may move to a node, or all whose copies have begun.
 //! 4. Nodes that are no longer in a chain delete their copies.
 //!
 //! Invariants:
@@ -30,8 +31,8 @@ pub use drain::{DrainRequest, begin_drain};
 pub use placement::{PlacementNode, even_actives, target_chains};
 pub use record::{RebalanceKind, RebalanceProgress, RebalanceRecord, RebalanceState};
 pub use steps::{
-    MoveLimits, RebalanceLeft, RebalanceRequest, begin_rebalance, plan_steps, rebalance_left,
-    stop_rebalance,
+    MoveLimits, RebalanceLeft, RebalanceRequest, begin_rebalance, plan_moves_per_node, plan_round,
+    plan_steps, rebalance_left, stop_rebalance,
 };
 
 use crate::{Chain, MapBucket};

@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kedge_types::limits::{DRAIN_MOVES_PER_NODE, REBALANCE_MOVES_PER_NODE};
+use kedge_types::limits::{DRAIN_MOVES_PER_NODE, REBALANCE_MOVES_PER_NODE_MAX};
 
 use super::{
-    NextChain, PlacementNode, RebalanceKind, RebalanceRecord, RebalanceState, target_chains,
+    CatchUp, NextChain, PlacementNode, RebalanceKind, RebalanceRecord, RebalanceState,
+    target_chains,
 };
 use crate::{Chain, ClusterError, ClusterMap, MapBucket};
 
@@ -20,17 +21,18 @@ pub struct MoveLimits {
     pub drained: usize,
 }
 
-impl Default for MoveLimits {
-    fn default() -> Self {
+impl MoveLimits {
+    /// Returns the limits that a map sets.
+    #[must_use]
+    pub fn of(map: &ClusterMap) -> Self {
+        let moves = usize::from(map.moves_per_node);
         Self {
-            incoming: REBALANCE_MOVES_PER_NODE,
-            outgoing: REBALANCE_MOVES_PER_NODE,
-            drained: DRAIN_MOVES_PER_NODE,
+            incoming: moves,
+            outgoing: moves,
+            drained: DRAIN_MOVES_PER_NODE.max(moves),
         }
     }
-}
 
-impl MoveLimits {
     /// Returns the limits of a drain.
     pub(super) fn of_takeovers(self) -> Self {
         Self {
@@ -220,6 +222,44 @@ pub fn plan_steps(map: &ClusterMap, limits: MoveLimits) -> Option<ClusterMap> {
     is_changed.then_some(next)
 }
 
+/// Returns the map with another limit of the vBuckets that a node sends, and receives, at the same time; `None` if it has that
+/// limit.
+///
+/// # Errors
+/// `Node` when the limit is out of range.
+pub fn plan_moves_per_node(
+    map: &ClusterMap,
+    moves: u8,
+) -> Result<Option<ClusterMap>, ClusterError> {
+    if !(1..=REBALANCE_MOVES_PER_NODE_MAX).contains(&moves) {
+        return Err(ClusterError::Node(format!(
+            "the number of moves per node is from 1 to {REBALANCE_MOVES_PER_NODE_MAX}"
+        )));
+    }
+    if map.moves_per_node == moves {
+        return Ok(None);
+    }
+    let mut next = map.next();
+    next.moves_per_node = moves;
+    Ok(Some(next))
+}
+
+/// Returns the map in which copies that have caught up count, and the next steps begin; `None` when there is nothing to do. It
+/// is one change, because all nodes and clients follow each map.
+#[must_use]
+pub fn plan_round(
+    map: &ClusterMap,
+    copies: Option<&CatchUp>,
+    limits: MoveLimits,
+) -> Option<ClusterMap> {
+    let counted = copies.and_then(|copies| copies.plan(map));
+    let begun = plan_steps(counted.as_ref().unwrap_or(map), limits).map(|mut begun| {
+        begun.revision.rev = map.revision.rev + 1;
+        begun
+    });
+    begun.or(counted)
+}
+
 impl ClusterMap {
     /// Begins steps of the due vBuckets, and ends a rebalance that is complete.
     fn begin_copies(&mut self, work: Work, limits: MoveLimits) {
@@ -328,6 +368,12 @@ impl ClusterMap {
                 )
             })
         })
+    }
+
+    /// Returns the largest number of vBuckets that a node sends, and receives, at the same time.
+    #[must_use]
+    pub fn moves_per_node(&self) -> u8 {
+        self.moves_per_node
     }
 
     /// Returns the running rebalance of any kind.

@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kedge_cluster::{
     CatchUp, Chain, ClusterError, ClusterMap, MapNode, MoveLimits, RebalanceRequest,
-    RebalanceState, VbucketRole, begin_rebalance, plan_add_node, plan_failover, plan_recovery,
-    plan_remove_node, plan_steps, rebalance_left, stop_rebalance,
+    RebalanceState, VbucketRole, begin_rebalance, plan_add_node, plan_failover,
+    plan_moves_per_node, plan_recovery, plan_remove_node, plan_round, plan_steps, rebalance_left,
+    stop_rebalance,
 };
 use proptest::prelude::*;
 
@@ -186,6 +187,71 @@ fn no_node_sends_or_receives_more_than_its_limit() {
     };
     let paused = begun(&added(&map(3, 1, 60), 1), &[]);
     assert_eq!(plan_steps(&paused, none), None);
+}
+
+/// All nodes and clients follow each map, so that few maps are made.
+#[test]
+fn copies_count_and_others_begin_in_one_map() {
+    let now = steps(&begun(&added(&map(3, 1, 60), 1), &[]), FEW);
+    let mut copies = CatchUp::begin(&now);
+    assert_eq!(plan_round(&now, Some(&copies), FEW), None, "nothing is due");
+    copies.note(&everyone(&now, 5));
+    let next = plan_round(&now, Some(&copies), FEW).expect("all have caught up");
+    assert_eq!(next.revision.rev, now.revision.rev + 1);
+    assert_eq!(next.revision.epoch, now.revision.epoch);
+    let counting = |map: &ClusterMap| bucket(map).next.values().filter(|it| it.counts).count();
+    assert_eq!(
+        (counting(&now), counting(&next)),
+        (0, bucket(&now).next.len())
+    );
+    assert_eq!(bucket(&next).next.len(), 2 * bucket(&now).next.len());
+    let after = steps(&caught_up(&now), FEW);
+    assert_eq!(bucket(&next), bucket(&after), "as by two maps");
+    assert_eq!(plan_round(&now, None, FEW), None);
+}
+
+#[test]
+fn takeovers_of_a_node_begin_together() {
+    let now = begun(&added(&map(3, 1, 60), 1), &[]);
+    let mut now = plan_moves_per_node(&now, 3)
+        .expect("it is in range")
+        .expect("it is new");
+    let limits = MoveLimits::of(&now);
+    let (mut together, mut rounds) = (Vec::new(), 0);
+    while !is_done(&now) {
+        let mut copies = CatchUp::begin(&now);
+        copies.note(&everyone(&now, 5));
+        now = plan_round(&now, Some(&copies), limits).unwrap_or(now);
+        let moves = bucket(&now).moves.len();
+        together.extend((moves > 0).then_some(moves));
+        now = taken(&now);
+        rounds += 1;
+        assert!(rounds < 200, "it ends");
+    }
+    let takeovers: usize = together.iter().sum();
+    assert_eq!(takeovers, 15);
+    assert!(together.len() <= takeovers / 3, "{together:?}");
+}
+
+#[test]
+fn moves_per_node_are_a_setting_of_the_map() {
+    let before = map(3, 1, 60);
+    assert_eq!(before.moves_per_node(), 4);
+    assert!(!String::from_utf8_lossy(&before.to_json()).contains("moves_per_node"));
+    let same = plan_moves_per_node(&before, 4).expect("it is in range");
+    assert_eq!(same, None);
+    for moves in [0, 65] {
+        assert!(plan_moves_per_node(&before, moves).is_err(), "{moves}");
+    }
+    let after = plan_moves_per_node(&before, 64)
+        .expect("it is in range")
+        .expect("it is new");
+    assert_eq!(after.revision.rev, before.revision.rev + 1);
+    assert_eq!(
+        ClusterMap::from_json(&after.to_json()).expect("it can be"),
+        after
+    );
+    assert_eq!(MoveLimits::of(&after).incoming, 64);
 }
 
 #[test]

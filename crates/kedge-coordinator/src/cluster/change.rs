@@ -466,7 +466,7 @@ impl ClusterNode {
     pub(super) fn distribute(&self, map: &Arc<ClusterMap>, began: Instant) -> AppliedChange {
         let revision = map.revision;
         // A failed-over node gets it too, if it is alive; nobody waits for that.
-        self.peers.offer(map);
+        self.peers.offer_to_failed(map);
         let others = self.peers.each(map, |peer| {
             let given = peer.give(map, APPLY_TIMEOUT);
             peer.poke();

@@ -150,6 +150,10 @@ impl ClusterControl for ClusterNode {
         super::rebalance::stop(self)
     }
 
+    fn limit_moves(&self, per_node: u8) -> Result<AppliedChange, ChangeError> {
+        super::rebalance::limit_moves(self, per_node)
+    }
+
     fn create_bucket(&self, config: &BucketConfig) -> Result<AppliedChange, ChangeError> {
         Self::create_bucket(self, config)
     }

@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use kedge_cluster::{
     ClusterError, ClusterMap, ClusterSecret, MapNode, NodeRecord, Release, Revision,
@@ -144,6 +144,20 @@ impl Followed {
     pub(super) fn poke(&self) {
         self.current.lock().poked = true;
         self.wake.notify_all();
+    }
+
+    /// Waits for another map, a map that is applied, or another event, at most for that time.
+    pub(super) fn wait_for_news(&self, time: Duration) {
+        self.wake.wait_for(&mut self.current.lock(), time);
+    }
+
+    /// Waits for that time, or until the server stops.
+    pub(super) fn rest(&self, time: Duration) {
+        let deadline = Instant::now() + time;
+        let mut current = self.current.lock();
+        while !self.is_stopping() && Instant::now() < deadline {
+            self.wake.wait_until(&mut current, deadline);
+        }
     }
 
     /// Returns the revision of the applied map.

@@ -78,6 +78,15 @@ impl Peers {
         }
     }
 
+    /// Makes the threads of failed-over nodes send a map of the store.
+    pub(super) fn offer_to_failed(&self, map: &Arc<ClusterMap>) {
+        for peer in self.all() {
+            if !map.is_member(peer.number) {
+                peer.offer(map);
+            }
+        }
+    }
+
     /// Makes the threads ask at once.
     pub(super) fn poke(&self) {
         for peer in self.all() {

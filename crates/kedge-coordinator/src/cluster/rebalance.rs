@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use kedge_cluster::{
     ClusterError, ClusterMap, DrainRequest, RebalanceRequest, begin_drain, begin_rebalance,
-    stop_rebalance,
+    plan_moves_per_node, stop_rebalance,
 };
 use kedge_node::coordination::{AppliedChange, ChangeError};
 
@@ -60,6 +60,16 @@ pub(super) fn drain(
 pub(super) fn stop(node: &ClusterNode) -> Result<AppliedChange, ChangeError> {
     let applied = node.change_map(|map| Ok(stop_rebalance(map)))?;
     tracing::info!(rev = applied.revision.rev, "the rebalance is stopped");
+    Ok(applied)
+}
+
+/// Limits the vBuckets that a node sends, and receives, at the same time.
+///
+/// # Errors
+/// [`ChangeError`].
+pub(super) fn limit_moves(node: &ClusterNode, per_node: u8) -> Result<AppliedChange, ChangeError> {
+    let applied = node.change_map(|map| Ok(plan_moves_per_node(map, per_node)?))?;
+    tracing::info!(rev = applied.revision.rev, per_node, "moves are limited");
     Ok(applied)
 }
 

@@ -1,7 +1,10 @@
 //! Changes of the number of replicas, rejoining nodes, and the compatibility level, in a running cluster.
 //!
 //! The first node that is not failed over does this on a thread of its own, with the steps of
-//! [`kedge_cluster::plan_steps`] and [`CatchUp`]. Another node that takes over that role continues from the map.
+//! [`kedge_cluster::plan_round`] and [`CatchUp`]. Another node that takes over that role continues from the map.
+//!
+//! All nodes and all clients follow each map, which costs processor time that clients notice. So the steps that are due are
+//! one change of the map, and the pause after it is a multiple of the time that it took.
 
 use std::collections::BTreeMap;
 use std::sync::Weak;
@@ -9,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use kedge_cluster::{
     CatchUp, ClusterMap, MapBucket, MoveLimits, NodePositions, plan_discarded, plan_next_level,
-    plan_steps,
+    plan_round,
 };
 use kedge_node::coordination::ChangeError;
 use kedge_types::limits::REMOVAL_LINGER_SECS;
@@ -20,21 +23,29 @@ use super::{ASK_INTERVAL, ASK_TIMEOUT, ClusterNode};
 
 /// The time for which nodes without vBuckets stay in the map at the end of a rebalance.
 const REMOVAL_LINGER: Duration = Duration::from_secs(REMOVAL_LINGER_SECS);
-/// The pause between two checks of incomplete copies.
-const PAUSE: Duration = Duration::from_millis(50);
+/// The shortest and the longest pause between two checks of incomplete copies.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+/// The pause after a check, as a multiple of its duration.
+const PAUSE_TIMES: u32 = 4;
 
 /// The work between two checks.
 #[derive(Default)]
 struct CopyProgress {
     catch_up: Option<CatchUp>,
-    /// The moment at which a rebalance was complete but for the removal of nodes.
+    removal: Removal,
+}
+
+/// The removal of nodes at the end of a rebalance.
+#[derive(Default)]
+struct Removal {
+    /// The moment at which the rebalance was complete but for that.
     complete_since: Option<Instant>,
 }
 
-impl CopyProgress {
+impl Removal {
     /// Returns whether nodes may leave the map. They stay until clients know that they have no vBuckets: a node that has left
     /// has no map for those that ask it.
-    fn may_remove(&mut self, map: &ClusterMap, next: &ClusterMap) -> bool {
+    fn allows(&mut self, map: &ClusterMap, next: &ClusterMap) -> bool {
         let is_removed = |number: &u16| !next.nodes.contains_key(number);
         let mut removed = map.nodes.iter().filter(|(number, _)| is_removed(number));
         if removed.all(|(_, node)| node.failed) {
@@ -51,6 +62,7 @@ pub(super) fn run(node: &Weak<ClusterNode>) {
     let mut progress = CopyProgress::default();
     let mut trouble = String::new();
     while let Some(node) = ClusterNode::alive(node) {
+        let began = Instant::now();
         let result = node.tend_replicas(&mut progress);
         let why = result.as_ref().err().map(ToString::to_string);
         let why = why.unwrap_or_default();
@@ -58,13 +70,16 @@ pub(super) fn run(node: &Weak<ClusterNode>) {
             tracing::warn!(why, "copies cannot be made, or count, yet");
         }
         trouble = why;
-        let has_more = !matches!(result, Ok(false));
-        let pause = if has_more { PAUSE } else { ASK_INTERVAL };
-        // Another map, or the stop, ends it early.
-        node.followed
-            .wake
-            .wait_for(&mut node.followed.current.lock(), pause);
+        match result {
+            Ok(false) => node.followed.wait_for_news(ASK_INTERVAL),
+            Ok(true) | Err(_) => node.followed.rest(pause_after(began.elapsed())),
+        }
     }
+}
+
+/// Returns the pause after a check of that duration.
+fn pause_after(took: Duration) -> Duration {
+    (took * PAUSE_TIMES).clamp(PAUSES.0, PAUSES.1)
 }
 
 impl ClusterNode {
@@ -81,7 +96,6 @@ impl ClusterNode {
         if self.followed.applied_revision() != Some(map.revision) {
             return Ok(true);
         }
-        // A joining node does not have to wait for a change that cannot begin.
         if map.buckets.iter().any(MapBucket::is_unfinished) {
             let copies = progress
                 .catch_up
@@ -91,7 +105,6 @@ impl ClusterNode {
             }
             // The present data of the actives belongs to this map.
             copies.note(&self.positions_by(&map));
-            self.advance(|map| copies.plan(map))?;
         } else {
             progress.catch_up = None;
         }
@@ -100,12 +113,21 @@ impl ClusterNode {
             let told = self.positions_by(&map);
             self.advance(|map| plan_discarded(map, &told))?;
         }
-        let has_begun = self.advance(|map| {
-            let next = plan_steps(map, MoveLimits::default())?;
-            progress.may_remove(map, &next).then_some(next)
-        })?;
+        let CopyProgress { catch_up, removal } = progress;
+        let steps = self.advance(|map| {
+            let next = plan_round(map, catch_up.as_ref(), MoveLimits::of(map))?;
+            removal.allows(map, &next).then_some(next)
+        });
+        let has_begun = match steps {
+            // A joining node does not have to wait for a change that cannot begin.
+            Err(ChangeError::Down(down)) => {
+                self.advance(|map| catch_up.as_ref()?.plan(map))?;
+                return Err(ChangeError::Down(down));
+            }
+            steps => steps?,
+        };
         raise_level(self, &map)?;
-        let waits = discards || progress.catch_up.is_some() || progress.complete_since.is_some();
+        let waits = discards || catch_up.is_some() || removal.complete_since.is_some();
         Ok(has_begun || waits)
     }
 

@@ -35,6 +35,12 @@ pub(crate) const BUCKET: &[MetricRow] = &[
         "DCP backfills that failed",
     ),
     (
+        "ep_dcp_backfill_paused_us",
+        "kedge_bucket_dcp_backfill_paused_microseconds",
+        true,
+        "Time for which the throttle delayed DCP backfills that build new copies",
+    ),
+    (
         "ep_cursors_dropped",
         "kedge_bucket_dcp_cursors_dropped",
         true,

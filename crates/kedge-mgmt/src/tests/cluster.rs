@@ -35,6 +35,16 @@ fn standalone_server_reports_that_it_has_no_cluster() {
         "{}",
         settings.body
     );
+    let moves = server.get("/settings/rebalance");
+    assert_eq!(
+        (moves.status, &*moves.body),
+        (200, r#"{"rebalanceMovesPerNode":4}"#)
+    );
+    let moves = ("/settings/rebalance", "rebalanceMovesPerNode=8");
+    server
+        .connect()
+        .request("POST", moves.0, moves.1)
+        .is(404, alone);
     let metrics = server.get("/metrics");
     assert!(!metrics.body.contains("kedge_cluster_"));
 }

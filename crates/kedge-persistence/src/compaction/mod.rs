@@ -371,6 +371,13 @@ impl Compactions {
         let _ = self.cancel(None);
     }
 
+    /// Returns the pause after reading that many bytes of a file for a new copy on another node, in nanoseconds. Compactions
+    /// and new copies share the throttle, because the same commits suffer from both.
+    #[must_use]
+    pub fn copy_pause(&self, bytes: u64, now_ns: u64) -> u64 {
+        self.shared.compaction_throttle.on_bytes(bytes, now_ns)
+    }
+
     pub(crate) fn gauges(&self) -> [(&'static str, u64); 8] {
         let queue = self.queue.lock();
         let (queued, running) = (queue.queued() as u64, queue.running() as u64);

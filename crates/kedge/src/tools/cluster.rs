@@ -119,6 +119,10 @@ struct RebalanceArgs {
     /// Stop the running rebalance, drain or graceful failover: copies that are not complete are given up
     #[arg(long, conflicts_with = "status")]
     stop: bool,
+    /// Limit the vBuckets that a node sends, and receives, at the same time: 1 to 64, of a running rebalance and of later
+    /// ones; none begins
+    #[arg(long, value_name = "NUMBER", conflicts_with_all = ["remove", "stop", "status"])]
+    moves_per_node: Option<u8>,
     /// Show the last rebalance, drain or graceful failover, and begin none
     #[arg(long)]
     status: bool,
@@ -139,13 +143,30 @@ fn rebalance(
             &format!("the {} is stopped", kind(&status)),
             &said,
         ))?;
+    } else if let Some(moves) = args.moves_per_node {
+        let moves = moves.to_string();
+        client.expect(
+            "POST",
+            "/settings/rebalance",
+            &[("rebalanceMovesPerNode", &moves)],
+        )?;
+        output::print(&format!("moves per node: {moves}\n"))?;
+        if !args.wait {
+            return Ok(());
+        }
     } else if !args.status {
         let nodes = args.remove.iter();
         let form: Vec<(&str, &str)> = nodes.map(|node| ("remove", &**node)).collect();
         let said = post("rebalance", &form)?;
         output::print(&outcome("the rebalance has begun", &said))?;
     }
-    rebalanced(client, args.wait)
+    let ended = rebalanced(client, args.wait);
+    if args.status {
+        let status = client.json("/kedge/cluster/rebalance")?;
+        let moves = number(&status, "/movesPerNode");
+        output::print(&format!("moves per node: {moves}\n"))?;
+    }
+    ended
 }
 
 /// Holds the compatibility level, or no longer.

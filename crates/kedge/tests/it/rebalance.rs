@@ -210,6 +210,15 @@ fn stopped_rebalance_is_resumed_by_the_original_rest() {
     let tasks = cluster.http(1).json("/pools/default/tasks").expect("tasks");
     assert_eq!(tasks[0]["status"], "notRunning");
     cluster.wait_status(0, "all copies count", is_whole);
+    let (code, text, why) = cluster.tool(0, &["rebalance", "--moves-per-node", "16"]);
+    assert_eq!((code, &*text), (Some(0), "moves per node: 16\n"), "{why}");
+    let settings = cluster.http(1).json("/settings/rebalance");
+    assert_eq!(
+        settings.expect("an answer"),
+        serde_json::json!({ "rebalanceMovesPerNode": 16 })
+    );
+    let (_, text, _) = cluster.tool(1, &["rebalance", "--status"]);
+    assert!(text.ends_with("\nmoves per node: 16\n"), "{text}");
     check(&nodes, written);
 }
 

@@ -2,7 +2,10 @@
 
 use super::*;
 use crate::collections::{follow, set};
-use kedge_bucket::{CompactionRequest, Cookie, Outcome, SnapshotKind, VbState, Write};
+use kedge_bucket::{
+    BucketChange, CompactionChange, CompactionRate, CompactionRequest, Cookie, NodeName, Outcome,
+    SnapshotKind, Topology, VbRole, VbState, Write,
+};
 use kedge_disk::SimDisk;
 use kedge_executor::Pool;
 use kedge_replication::Values;
@@ -134,10 +137,10 @@ fn backfill_sends_pending_prepares_whose_commits_follow_from_memory() {
         site.topology = None;
         let (open, steps) = site.open_with_manual_tasks();
         let names = names_in(VB, 3);
-        let node = kedge_bucket::NodeName::new;
+        let node = NodeName::new;
         let chain = vec![node("a"), node("b")];
-        let role = kedge_bucket::VbRole {
-            topology: Some(kedge_bucket::Topology::new(vec![chain]).unwrap()),
+        let role = VbRole {
+            topology: Some(Topology::new(vec![chain]).unwrap()),
             ..VbState::Active.into()
         };
         open.bucket.states().set_vbucket(VB, role).unwrap();
@@ -530,4 +533,61 @@ fn backfills_of_a_connection_run_concurrently_and_independently() {
         assert_eq!(client.copy.last, 5);
     }
     open.bucket.shutdown();
+}
+
+#[test]
+fn only_backfills_for_new_copies_are_throttled() {
+    const DOCUMENTS: usize = 1_000;
+    for (mut site, _) in places(10) {
+        site.topology = None;
+        let (open, steps) = site.open_with_manual_tasks();
+        let throttled = BucketChange {
+            compaction: CompactionChange {
+                throttle: Some(CompactionRate::BytesPerSec(4 << 20)),
+                ..CompactionChange::default()
+            },
+            ..BucketChange::default()
+        };
+        open.bucket.update(&throttled).unwrap();
+        let chain = ["a", "b"].map(NodeName::new).to_vec();
+        let role = VbRole {
+            topology: Some(Topology::new(vec![chain]).unwrap()),
+            ..VbState::Active.into()
+        };
+        open.bucket.states().set_vbucket(VB, role).unwrap();
+        write_all(&open, &names_in(VB, DOCUMENTS), "1");
+        open.bucket.persistence().apply().unwrap();
+        let begin = |consumer: Option<&str>| {
+            let line = TestConnection::new(&open);
+            let request = StreamRequest {
+                consumer: consumer.and_then(NodeName::new),
+                ..request(&open, VB, 0)
+            };
+            let opened = line.connection.open_stream(&request).unwrap();
+            (Client::new(opened.stream, 0), line)
+        };
+        let read = |(client, _): &mut (Client, TestConnection)| {
+            client.drain();
+            steps.run();
+            client.drain();
+            client.copy.last
+        };
+        for consumer in [Some("b"), None] {
+            assert_eq!(read(&mut begin(consumer)), DOCUMENTS as u64, "{consumer:?}");
+            assert_eq!(open.figure("ep_dcp_backfill_paused_us"), 0, "{consumer:?}");
+        }
+        let mut copy = begin(Some("c"));
+        let first = read(&mut copy);
+        assert!((1..DOCUMENTS as u64 / 2).contains(&first), "{first}");
+        assert_eq!(read(&mut copy), first, "it pauses");
+        let mut rounds = 0;
+        while read(&mut copy) < DOCUMENTS as u64 {
+            steps.pass(SEC / 100);
+            rounds += 1;
+            assert!(rounds < 1_000, "it makes progress");
+        }
+        assert!(rounds > 4, "{rounds}");
+        assert!(open.figure("ep_dcp_backfill_paused_us") > 0);
+        open.bucket.shutdown();
+    }
 }
