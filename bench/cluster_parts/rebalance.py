@@ -14,7 +14,7 @@ from cluster_parts.sdk_load import HEAD, RATE, VALUE_BYTES, SdkLoad, figures, ro
 NAME, TITLE = "rebalance", "Rebalance from three nodes to four under load"
 ITEMS = 20_000 if QUICK else 1_000_000
 BEFORE_S = 2 if QUICK else 30
-LIMIT_S = 60 if QUICK else 1800
+LIMIT_S = 120 if QUICK else 1800
 # Between two looks at the map that clients have.
 LOOK_S = 0.2
 BARS = [
