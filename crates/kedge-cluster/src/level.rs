@@ -11,6 +11,7 @@
 
 use std::fmt;
 
+use kedge_types::limits::REBALANCE_MOVES_PER_NODE;
 use serde::{Deserialize, Serialize};
 
 use crate::{ClusterError, ClusterMap, NodeRecord};
@@ -130,6 +131,8 @@ pub enum Feature {
     ChosenRecovery,
     /// The map has the ids of the last changes. A map of a lower level has none.
     Lineage,
+    /// The map has another number of moves per node than the default.
+    MovesPerNode,
 }
 
 impl Feature {
@@ -138,6 +141,7 @@ impl Feature {
         match self {
             Self::ChosenRecovery => (CompatLevel(2), "full recovery, or recovery by a rebalance,"),
             Self::Lineage => (CompatLevel(2), "the lineage of the map"),
+            Self::MovesPerNode => (CompatLevel(2), "another number of moves per node"),
         }
     }
 
@@ -180,6 +184,10 @@ impl ClusterMap {
         let uses = [
             (Feature::ChosenRecovery, !self.recovery.is_empty()),
             (Feature::Lineage, !self.lineage.is_empty()),
+            (
+                Feature::MovesPerNode,
+                self.moves_per_node != REBALANCE_MOVES_PER_NODE,
+            ),
         ];
         let mut uses = uses.into_iter();
         let found = uses.find(|(feature, is_used)| *is_used && !self.has(*feature));

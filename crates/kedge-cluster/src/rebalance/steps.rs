@@ -8,7 +8,7 @@ use super::{
     CatchUp, NextChain, PlacementNode, RebalanceKind, RebalanceRecord, RebalanceState,
     target_chains,
 };
-use crate::{Chain, ClusterError, ClusterMap, MapBucket};
+use crate::{Chain, ClusterError, ClusterMap, Feature, MapBucket};
 
 /// The largest numbers of vBuckets of a node that are copied or taken over at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -226,7 +226,7 @@ pub fn plan_steps(map: &ClusterMap, limits: MoveLimits) -> Option<ClusterMap> {
 /// limit.
 ///
 /// # Errors
-/// `Node` when the limit is out of range.
+/// `Node` when the limit is out of range; `NeedsLevel`.
 pub fn plan_moves_per_node(
     map: &ClusterMap,
     moves: u8,
@@ -239,6 +239,7 @@ pub fn plan_moves_per_node(
     if map.moves_per_node == moves {
         return Ok(None);
     }
+    map.require(Feature::MovesPerNode)?;
     let mut next = map.next();
     next.moves_per_node = moves;
     Ok(Some(next))

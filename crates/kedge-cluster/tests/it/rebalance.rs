@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kedge_cluster::{
-    CatchUp, Chain, ClusterError, ClusterMap, MapNode, MoveLimits, RebalanceRequest,
+    CatchUp, Chain, ClusterError, ClusterMap, CompatLevel, MapNode, MoveLimits, RebalanceRequest,
     RebalanceState, VbucketRole, begin_rebalance, plan_add_node, plan_failover,
     plan_moves_per_node, plan_recovery, plan_remove_node, plan_round, plan_steps, rebalance_left,
     stop_rebalance,
@@ -252,6 +252,16 @@ fn moves_per_node_are_a_setting_of_the_map() {
         after
     );
     assert_eq!(MoveLimits::of(&after).incoming, 64);
+    let mut first = after;
+    first.level = CompatLevel::FIRST;
+    assert!(ClusterMap::from_json(&first.to_json()).is_err());
+    let mut first = before;
+    first.level = CompatLevel::FIRST;
+    let refused = plan_moves_per_node(&first, 64).expect_err("it needs level 2");
+    assert!(
+        matches!(refused, ClusterError::NeedsLevel { .. }),
+        "{refused}"
+    );
 }
 
 #[test]
