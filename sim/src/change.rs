@@ -50,13 +50,14 @@ impl MapChange {
             Self::GiveUpMoves(node) => map.without_moves_from(*node),
             Self::Replicas(replicas) => Some(map.with_replicas(*replicas)),
             Self::Servers(servers) => map.with_servers(servers),
-            Self::Begin => map.with_change(),
             Self::Drain(nodes) => map.with_drain(nodes, false),
             Self::FailOverGracefully(nodes) => map.with_drain(nodes, true),
             Self::Stop => map.stopped(),
             Self::Return(node) => map.with(*node),
             Self::ReturnEmpty(node) => map.with_empty(*node),
-            Self::Discarded | Self::Step | Self::FailOver(_) | Self::PutBack(_) => None,
+            Self::Begin | Self::Discarded | Self::Step | Self::FailOver(_) | Self::PutBack(_) => {
+                None
+            }
         }
     }
 

@@ -51,8 +51,8 @@ impl World {
         }
         if let Some(next) = map.with_discarded(&told) {
             self.send_change(by, MapChange::Discarded, Transaction::new(), &next);
-        } else if map.with_change().is_some() {
-            self.request(by, MapChange::Begin);
+        } else if let Some(next) = map.with_change() {
+            self.send_change(by, MapChange::Begin, Transaction::new(), &next);
         }
     }
 
