@@ -284,7 +284,7 @@ pub(super) fn start(
             )));
         }
         if setup.saved.is_none() && !has_buckets {
-            fail_over_if_lost(setup, &state);
+            fail_over_if_lost(setup, &state)?;
         }
         let started = match start {
             Start::Create => {

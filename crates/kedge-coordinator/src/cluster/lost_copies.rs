@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use kedge_cluster::{CLUSTER_USER, ClusterMap, MapNode};
+use kedge_cluster::{CLUSTER_USER, ClusterError, ClusterMap, MapNode};
 use kedge_node::http_client::HttpClient;
 
 use super::begin::ClusterSetup;
@@ -25,24 +25,38 @@ fn has_copies(map: &ClusterMap, node: &str) -> bool {
     map.is_member(number) && chains.any(|chain| chain.contains(number))
 }
 
-/// Has another member fail this node over, whose data directory is empty, if it is a member that has run before. If no other
-/// one can, the node goes on without copies: they were the last ones, or an administrator has to decide.
-pub(super) fn fail_over_if_lost(setup: &ClusterSetup, state: &StoredState) {
+/// Has another member fail this node over, whose data directory is empty, if it is a member that has run before. The only member
+/// goes on without copies: they were the last ones.
+///
+/// # Errors
+/// `Membership` when no other member can, with the remedy.
+pub(super) fn fail_over_if_lost(
+    setup: &ClusterSetup,
+    state: &StoredState,
+) -> Result<(), ClusterError> {
     let name = &setup.options.name;
     let map = state.map.as_ref().map(|stored| &stored.map);
     let Some(map) = map.filter(|map| state.has_run && has_copies(map, name)) else {
-        return;
+        return Ok(());
     };
+    let others = map.members().filter_map(|number| map.nodes.get(&number));
+    let others: Vec<&MapNode> = others.filter(|other| other.name != *name).collect();
+    if others.is_empty() {
+        tracing::error!(
+            node = name,
+            "the data directory is empty, and there is no other member: the node begins with empty copies"
+        );
+        return Ok(());
+    }
     tracing::error!(
         node = name,
         "the data directory is empty, and the map gives this node copies: another node is asked to fail it over"
     );
     let patience = setup.options.lease.timing.time() * 2 + REQUEST_TIMEOUT;
     let deadline = Instant::now() + patience;
-    let mut why = "there is no other member".to_owned();
     loop {
-        let others = map.members().filter_map(|number| map.nodes.get(&number));
-        for other in others.filter(|other| other.name != *name) {
+        let mut why = String::new();
+        for other in &others {
             match ask(setup, other, patience) {
                 Ok(()) => {
                     tracing::error!(
@@ -50,18 +64,16 @@ pub(super) fn fail_over_if_lost(setup: &ClusterSetup, state: &StoredState) {
                         by = other.name,
                         "the node was failed over, as its copies are gone: kedge cluster recover brings it back"
                     );
-                    return;
+                    return Ok(());
                 }
                 Err(error) => why = format!("{}: {error}", other.name),
             }
         }
-        if Instant::now() >= deadline || map.members().count() < 2 {
-            tracing::error!(
-                node = name,
-                why,
-                "no other node fails this one over: it begins with empty copies"
-            );
-            return;
+        if Instant::now() >= deadline {
+            return Err(ClusterError::Membership(format!(
+                "the data directory is empty, the map gives this node copies, and no other member fails it over ({why}). Start \
+                 the node with its data, or give up what only this node had: kedge cluster failover {name} --force"
+            )));
         }
         std::thread::sleep(PAUSE);
     }

@@ -545,12 +545,12 @@ pub(crate) fn put_durably(
     assert!(stored, "no node has {key}");
 }
 
-/// Returns the value of a document, from whichever node has it. Waits for a SyncWrite that was in progress when its
-/// active failed.
+/// Returns the value of a document, from whichever node has it. Waits, as SDKs do, for an active that is about to serve, and for
+/// a SyncWrite that was in progress when its active failed.
 pub(crate) fn value_of(connections: &mut [ClientConnection], key: &str) -> Option<String> {
     let deadline = Instant::now() + PATIENCE;
-    while Instant::now() < deadline {
-        let mut is_open = false;
+    loop {
+        let mut why = "no node has it";
         for connection in &mut *connections {
             match connection.get(key.as_bytes()) {
                 Ok(found) => {
@@ -558,15 +558,14 @@ pub(crate) fn value_of(connections: &mut [ClientConnection], key: &str) -> Optio
                 }
                 Err(error) => match error.status() {
                     Some(Status::NotMyVbucket) => {}
-                    Some(Status::SyncWriteReCommitInProgress) => is_open = true,
+                    Some(Status::SyncWriteReCommitInProgress) => why = "its SyncWrite does not end",
                     _ => panic!("{key}: {error}"),
                 },
             }
         }
-        assert!(is_open, "no node has {key}");
+        assert!(Instant::now() < deadline, "{key}: {why}");
         thread::yield_now();
     }
-    panic!("the SyncWrite of {key} does not end");
 }
 
 /// Returns whether the replicas of all nodes have everything that their actives have.

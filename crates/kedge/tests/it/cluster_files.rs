@@ -317,3 +317,27 @@ fn missing_bucket_directory_of_a_node_is_an_error_in_its_log() {
     let log = stop(node);
     assert!(!log.contains(missing), "{log}");
 }
+
+/// The node began with empty copies, which counted as the others.
+#[test]
+fn node_that_lost_the_last_copies_starts_when_they_are_given_up() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (cluster, written) = two_nodes(dir.path(), &["--replicas=0"]);
+    cluster.kill(1);
+    drop(serve_node(dir.path(), 1));
+    std::fs::remove_dir_all(dir.path().join("n_1")).expect("the directory");
+    let (code, _, why) = run(&mut serve_node(dir.path(), 1));
+    assert_eq!(code, Some(1));
+    let remedy = "kedge cluster failover n_1 --force";
+    assert!(why.contains(remedy), "{why}");
+    let (code, _, why) = cluster.tool(0, &["failover", "n_1", "--force"]);
+    assert_eq!(code, Some(0), "{why}");
+    let _node = cluster.serve(dir.path(), 1);
+    let (code, _, why) = cluster.tool(0, &["recover", "n_1"]);
+    assert_eq!(code, Some(0), "{why}");
+    let mut connections = [cluster.connect(0), cluster.connect(1)];
+    for (key, node) in &written {
+        let expected = (*node == 0).then_some(key);
+        assert_eq!(value_of(&mut connections, key).as_ref(), expected);
+    }
+}
