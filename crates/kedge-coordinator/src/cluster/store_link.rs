@@ -172,6 +172,7 @@ impl ClusterNode {
                     return Ok(());
                 };
                 match self.store.next(&mut **open, WATCH_WAIT)? {
+                    None if self.shared_users.are_behind(&self.users) => link.has_ended(),
                     None => link.was_told(),
                     Some(WatchEvent::Changes { changes, .. }) => {
                         link.was_told();

@@ -292,20 +292,30 @@ impl ClusterUsers {
         }
     }
 
-    /// Checks that no node follows newer users than those of the store, which went backwards in that case.
-    fn check_newest(&self, revision: u64) -> Result<(), ChangeError> {
-        let Some((_, peers)) = self.node.get() else {
-            return Ok(());
-        };
+    /// Returns the name of another node that follows newer users.
+    fn newer_node(&self, revision: u64) -> Option<String> {
+        let (_, peers) = self.node.get()?;
         let peers = peers.all();
         let newer = peers.iter().find(|peer| {
             let status = peer.status.lock();
             let about = status.about.as_ref();
             about.is_some_and(|(about, _)| about.users > revision)
         });
-        newer.map_or(Ok(()), |peer| {
-            Err(ChangeError::WentBackwards(peer.name.clone()))
-        })
+        newer.map(|peer| peer.name.clone())
+    }
+
+    /// Checks that no node follows newer users than those of the store, which went backwards in that case.
+    fn check_newest(&self, revision: u64) -> Result<(), ChangeError> {
+        let newer = self.newer_node(revision);
+        newer.map_or(Ok(()), |node| Err(ChangeError::WentBackwards(node)))
+    }
+
+    /// Returns whether another node follows newer users. This one has missed a change if the store went backwards, and forward
+    /// again before the node looked.
+    pub(super) fn are_behind(&self, users: &Users) -> bool {
+        let users = users.read();
+        let own = users.shared();
+        own.is_some_and(|own| self.newer_node(own.revision).is_some())
     }
 
     /// Waits until the other nodes that answer follow the users.
