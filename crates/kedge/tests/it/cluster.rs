@@ -228,6 +228,21 @@ pub(crate) fn serve_node(dir: &Path, node: usize) -> Command {
     command
 }
 
+/// Works on all names at two nodes at the same moment: on half of them at each.
+pub(crate) fn at_two_nodes<N: Send>(
+    nodes: [N; 2],
+    names: &[String],
+    work: impl Fn(&N, &str) + Sync,
+) {
+    let work = &work;
+    thread::scope(|scope| {
+        for (at, node) in nodes.into_iter().enumerate() {
+            let names = names.iter().skip(at).step_by(2);
+            scope.spawn(move || names.for_each(|name| work(&node, name)));
+        }
+    });
+}
+
 /// Writes a document to whichever node takes it: its number. All others say that it is not theirs.
 pub(crate) fn put(connections: &mut [ClientConnection], key: &str, value: &str) -> usize {
     let mut taken = Vec::new();

@@ -9,7 +9,7 @@ use std::thread;
 use kedge_types::DurabilityLevel;
 use serde_json::Value;
 
-use crate::cluster::{Cluster, put_durably, store_in};
+use crate::cluster::{Cluster, at_two_nodes, put_durably, store_in};
 use crate::process::{PASSWORD, Server, USER, kedge, run};
 
 /// Returns the command that starts another node with the store of a cluster in a directory.
@@ -44,16 +44,10 @@ fn changes_by_two_nodes_at_the_same_moment_are_both_made() {
     let dir = tempfile::tempdir().expect("a directory");
     let cluster = Cluster::start(dir.path(), &["--nodes=2"]);
     let names: Vec<String> = (0..8).map(|n| format!("bucket-{n}")).collect();
-    thread::scope(|scope| {
-        for node in 0..2 {
-            let (mgmt, names) = (cluster.mgmt(node), &names);
-            scope.spawn(move || {
-                for name in names.iter().skip(node).step_by(2) {
-                    let (code, _, why) = create_bucket(mgmt, name);
-                    assert_eq!(code, Some(0), "{name}: {why}");
-                }
-            });
-        }
+    let nodes = [cluster.mgmt(0), cluster.mgmt(1)];
+    at_two_nodes(nodes, &names, |mgmt, name| {
+        let (code, _, why) = create_bucket(*mgmt, name);
+        assert_eq!(code, Some(0), "{name}: {why}");
     });
     for node in 0..2 {
         let listed = cluster.http(node).json("/pools/default/buckets");

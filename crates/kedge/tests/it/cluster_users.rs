@@ -11,7 +11,7 @@ use std::time::Instant;
 use kedge::client::{ClientConnection, ClientError, LoginCredentials, ManagementClient};
 use kedge_types::Status;
 
-use crate::cluster::{Cluster, serve_node};
+use crate::cluster::{Cluster, at_two_nodes, serve_node};
 use crate::cluster_store::{another, another_with};
 use crate::process::{PATIENCE, USER, administrator};
 
@@ -167,17 +167,11 @@ fn concurrent_user_changes_on_two_nodes_are_all_made() {
     let dir = tempfile::tempdir().expect("a directory");
     let cluster = Cluster::start(dir.path(), &["--nodes=2"]);
     let names: Vec<String> = (0..16).map(|n| format!("u{n:02}")).collect();
-    thread::scope(|scope| {
-        for node in 0..2 {
-            let (client, names) = (cluster.http(node), &names);
-            scope.spawn(move || {
-                for name in names.iter().skip(node).step_by(2) {
-                    let path = format!("/settings/rbac/users/local/{name}");
-                    let form = [("password", "secret-of-a-user")];
-                    client.expect("PUT", &path, &form).expect("made");
-                }
-            });
-        }
+    let nodes = [cluster.http(0), cluster.http(1)];
+    at_two_nodes(nodes, &names, |node, name| {
+        let path = format!("/settings/rbac/users/local/{name}");
+        let form = [("password", "secret-of-a-user")];
+        node.expect("PUT", &path, &form).expect("made");
     });
     let all: BTreeSet<String> = names.into_iter().collect();
     for node in 0..2 {
