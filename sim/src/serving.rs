@@ -143,6 +143,7 @@ impl SendingEnd {
         let (producer, connection) = self.opened.as_mut().ok_or(Closed)?;
         match todo {
             ProducerAction::Nothing => {}
+            ProducerAction::LimitCopies { bytes_per_sec } => connection.limit_copies(bytes_per_sec),
             ProducerAction::OpenStream(id, request) => match connection.open_stream(&request) {
                 Ok(opened) => {
                     if let Some(node) = producer.consumer_name() {

@@ -57,6 +57,6 @@ pub use settings::{
     DurabilityFallback, EvictionPolicy, FieldKind, FixedSetting, FormField, MemoryChange,
     MemoryConfig, WarmupBehavior, markdown as settings_markdown,
 };
-pub use setup::{BucketSetup, Completions, Ctx, Read};
+pub use setup::{BucketSetup, Completions, Ctx, ProcessorWaits, Read};
 pub use task::{Component, TaskBody, add_task, submit_change};
 pub use timings::{Timing, TimingSnapshot, TimingUnit, Timings};

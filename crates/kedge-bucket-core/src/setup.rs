@@ -20,6 +20,30 @@ pub trait Completions: Send + Sync {
         let _ = thread;
         false
     }
+
+    /// Returns the waits of the front-end threads for a processor since their start, if the system counts them.
+    fn processor_waits(&self) -> Option<ProcessorWaits> {
+        None
+    }
+}
+
+/// The waits of threads for a processor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProcessorWaits {
+    /// The time in nanoseconds for which they were ready to run and waited.
+    pub waited_ns: u64,
+    /// The number of times that they ran.
+    pub runs: u64,
+}
+
+impl ProcessorWaits {
+    /// Returns the mean wait since an earlier count, in microseconds. `None` if they did not run since.
+    #[must_use]
+    pub fn mean_us_since(self, earlier: Self) -> Option<u64> {
+        let waited_ns = self.waited_ns.saturating_sub(earlier.waited_ns);
+        let runs = self.runs.saturating_sub(earlier.runs);
+        (waited_ns / 1_000).checked_div(runs)
+    }
 }
 
 /// The thread and the time of a command.

@@ -174,6 +174,12 @@ impl Timings {
     #[must_use]
     pub fn snapshot(&self, name: &str) -> Option<TimingSnapshot> {
         let timing = *Timing::ALL.iter().find(|timing| timing.name() == name)?;
+        Some(self.snapshot_of(timing))
+    }
+
+    /// Returns a histogram, summed over the threads.
+    #[must_use]
+    pub fn snapshot_of(&self, timing: Timing) -> TimingSnapshot {
         let mut sum: Vec<(u64, u64, u64)> = Vec::new();
         for stripe in &self.stripes {
             let loaded = stripe[timing as usize].load();
@@ -185,10 +191,10 @@ impl Timings {
             }
         }
         sum.retain(|(_, _, count)| *count > 0);
-        Some(TimingSnapshot {
+        TimingSnapshot {
             count: sum.iter().map(|(_, _, count)| count).sum(),
             buckets: sum,
-        })
+        }
     }
 
     /// Removes all values.
@@ -200,6 +206,26 @@ impl Timings {
 }
 
 impl TimingSnapshot {
+    /// Returns the values since an earlier snapshot of the same histogram. If the histogram was reset in between, these are
+    /// some of the values since then.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        let mut before = earlier.buckets.iter().peekable();
+        let mut buckets = Vec::new();
+        for &(low, high, count) in &self.buckets {
+            while before.next_if(|(other, ..)| *other < low).is_some() {}
+            let known = before.next_if(|(other, ..)| *other == low);
+            let count = count.saturating_sub(known.map_or(0, |(.., count)| *count));
+            if count > 0 {
+                buckets.push((low, high, count));
+            }
+        }
+        Self {
+            count: buckets.iter().map(|(.., count)| count).sum(),
+            buckets,
+        }
+    }
+
     /// Returns the value at or below which `percentile` (0 to 100) percent of all values lie; 0 when there are none.
     #[must_use]
     pub fn percentile(&self, percentile: f64) -> u64 {
@@ -234,5 +260,26 @@ mod tests {
         assert_eq!(timings.snapshot("no such"), None);
         timings.reset();
         assert_eq!(timings.snapshot("get").unwrap().count, 0);
+    }
+
+    #[test]
+    fn snapshot_has_the_values_since_an_earlier_one() {
+        let timings = Timings::new(0);
+        let record = |values: &[u64]| {
+            for us in values {
+                timings.record_us(0, Timing::BgLoad, *us);
+            }
+            timings.snapshot_of(Timing::BgLoad)
+        };
+        let first = record(&[10, 10, 20]);
+        let second = record(&[5, 10, 30]);
+        assert_eq!(
+            second.since(&first).buckets,
+            [(5, 5, 1), (10, 10, 1), (30, 30, 1)]
+        );
+        assert_eq!(second.since(&second), TimingSnapshot::default());
+        timings.reset();
+        assert_eq!(record(&[10]).since(&second), TimingSnapshot::default());
+        assert_eq!(record(&[40]).since(&second).buckets, [(40, 40, 1)]);
     }
 }

@@ -109,8 +109,9 @@ pub use assign::VbPosition;
 pub use bucket::Bucket;
 pub use collections::{BucketCollections, CollectionFigures, VbCollections};
 pub use dcp::{
-    ApplyError, ConnectionStreams, Dcp, OpenedStream, ReceiveOutcome, ReplicaSink,
-    StreamConnection, StreamFigures, StreamNotify, StreamRefused, StreamState, VbStream,
+    ApplyError, COPY_CHANGE_COST_BYTES, ConnectionStreams, Dcp, OpenedStream, ReceiveOutcome,
+    ReplicaSink, StreamConnection, StreamFigures, StreamNotify, StreamRefused, StreamState,
+    VbStream,
 };
 pub use documents::{
     DocumentCommands, LookupTarget, ReturnMetaOp, StoreArgs, Write, WriteWithMeta,
@@ -121,8 +122,8 @@ pub use kedge_bucket_core::{
     CompactionConfig, CompactionHours, CompactionPool, CompactionRate, Completions,
     CompressionMode, ConflictResolution, Counter, Ctx, DURABILITY_LEVELS, DiskCalls,
     DurabilityFallback, EvictionPolicy, FieldKind, FixedSetting, FormField, MemoryChange,
-    MemoryConfig, Outcome, PendingIo, Read, ServingGate, Timing, TimingSnapshot, TimingUnit,
-    Timings, Total, WarmupBehavior, settings_markdown,
+    MemoryConfig, Outcome, PendingIo, ProcessorWaits, Read, ServingGate, Timing, TimingSnapshot,
+    TimingUnit, Timings, Total, WarmupBehavior, settings_markdown,
 };
 pub use kedge_log::{RecoveryMode, SegmentListing, catalog_path as log_catalog};
 pub use kedge_persistence::{

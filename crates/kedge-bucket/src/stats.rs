@@ -20,6 +20,7 @@ impl Bucket {
         }
         let config = self.core.config();
         each("ep_bucket_type", "persistent");
+        self.persistence.compactions().throttle_stats(each);
         each("ep_compression_mode", config.compression.name());
         each(
             "ep_min_compression_ratio",

@@ -278,6 +278,7 @@ impl Frontend {
         std::thread::Builder::new()
             .name(format!("kedge-fe-{thread}"))
             .spawn(move || {
+                shared.front_ends.watch_waits(thread);
                 abort_on_panic(|| FrontEnd::new(thread, poll, shared, reads).run());
                 // The receiver is gone when the deadline has passed.
                 let _ = end.send(());

@@ -4,11 +4,12 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use kedge_auth::{ServerSession, ServerStep};
-use kedge_bucket::{Completion, Completions, Cookie};
+use kedge_bucket::{Completion, Completions, Cookie, ProcessorWaits};
 use kedge_node::inbox::Inbox;
 use mio::net::TcpStream;
 
 use crate::cookie::ConnectionId;
+use crate::processor_waits::{self, ThreadWaits};
 use crate::request_memory::MemoryGrant;
 
 /// The port of a connection.
@@ -80,6 +81,8 @@ struct FrontEndInbox {
     inbox: Inbox<FrontEndMessage>,
     /// True if the thread reads documents for its commands itself.
     reads: AtomicBool,
+    /// The waits of the thread for a processor.
+    waits: ThreadWaits,
 }
 
 impl FrontEnds {
@@ -87,6 +90,7 @@ impl FrontEnds {
         let of_thread = |inbox| FrontEndInbox {
             inbox,
             reads: AtomicBool::new(false),
+            waits: ThreadWaits::default(),
         };
         Self {
             inboxes: inboxes.into_iter().map(of_thread).collect(),
@@ -95,6 +99,11 @@ impl FrontEnds {
 
     pub(crate) fn inbox(&self, thread: u16) -> &Inbox<FrontEndMessage> {
         &self.inboxes[usize::from(thread)].inbox
+    }
+
+    /// Watches the waits of the calling thread, which has this number, for a processor.
+    pub(crate) fn watch_waits(&self, thread: u16) {
+        self.inboxes[usize::from(thread)].waits.watch_this_thread();
     }
 
     /// Sets the flag that a thread reads documents for its commands itself.
@@ -118,6 +127,10 @@ impl Completions for FrontEnds {
     fn reads_for_itself(&self, thread: u16) -> bool {
         let inbox = self.inboxes.get(usize::from(thread));
         inbox.is_some_and(|inbox| inbox.reads.load(Ordering::Relaxed))
+    }
+
+    fn processor_waits(&self) -> Option<ProcessorWaits> {
+        processor_waits::sum(self.inboxes.iter().map(|inbox| &inbox.waits))
     }
 
     fn complete(&self, done: &mut Vec<(Cookie, Completion)>) {

@@ -528,6 +528,8 @@ pub struct LinkStatus {
     pub items: u64,
     /// The number of received bytes.
     pub bytes: u64,
+    /// The rate to which the peer limits new copies, in bytes per second; 0 is no limit.
+    pub copy_bytes_per_sec: u64,
     /// The vBuckets.
     pub vbuckets: BTreeMap<VbId, StreamStatus>,
 }

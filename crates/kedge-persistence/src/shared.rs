@@ -2,6 +2,7 @@
 
 use crate::applier::queues::ApplyQueues;
 use crate::compaction::changed::ChangedFiles;
+use crate::compaction::clients::ClientMeter;
 use crate::compaction::throttle::CompactionThrottle;
 use crate::events::EventSink;
 use crate::log_space::LogSpace;
@@ -47,7 +48,10 @@ impl SharedState {
             truncation,
             log_space: LogSpace::new(Arc::clone(&core)),
             changed_files: ChangedFiles::new(Arc::clone(&core)),
-            compaction_throttle: CompactionThrottle::new(config.compaction.throttle),
+            compaction_throttle: CompactionThrottle::new(
+                config.compaction.throttle,
+                ClientMeter::new(Arc::clone(&core)),
+            ),
             stuck: StuckFiles::new(Arc::clone(&core)),
             marker_is_due: AtomicBool::new(false),
             core,

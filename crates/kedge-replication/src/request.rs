@@ -5,6 +5,10 @@ use kedge_protocol::binary::commands::dcp::StreamFlags;
 use kedge_types::{ManifestUid, Seqno, VbId, VbUuid};
 use kedge_vbucket::NodeName;
 
+/// The key of the DCP_CONTROL by which a consumer limits the rate of new copies, in bytes per second. It is Kedge's own: producers
+/// without it refuse the key, and send at their own rate.
+pub(crate) const COPY_RATE_KEY: &str = "max_copy_bytes_per_sec";
+
 /// The id of a stream on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamId {

@@ -122,4 +122,6 @@ pub use rollback::{RevertedDocument, Rollback, RollbackOutcome, RollbackResult};
 pub use scan::{FileView, RecordScan};
 pub use stats::{FileFigures, StorageStats};
 pub use storage::Storage;
-pub use throttle::{Throttle, ThrottleConfig, ThrottleStats};
+pub use throttle::{
+    ClientLatencies, PerSignal, Throttle, ThrottleConfig, ThrottleSignal, ThrottleStats,
+};

@@ -1,13 +1,14 @@
-//! The throttle of compactions, which limits their reads and writes so that commits do not slow down.
+//! The throttle of compactions and new copies, which limits their reads and writes so that clients do not suffer.
 //!
-//! A token bucket over bytes whose rate follows the latency of commits. It evaluates commits in windows:
+//! A token bucket over bytes whose rate follows three latencies, the [`ThrottleSignal`]s: of commits, of reads of evicted
+//! documents, and of front-end threads that wait for a processor. It evaluates them in windows:
 //!
-//! * A window whose latency exceeds the baseline by more than the tolerance halves the rate.
-//! * Any other window raises it by an eighth, and one without a commit by a half, because no commit can be slowed down.
-//! * The rate is the lowest while there are commits and the baseline is unknown.
-//! * The baseline is learnt from undisturbed commits: those without a compaction, and those of windows at the lowest
+//! * A window in which one of them exceeds its baseline by more than the tolerance halves the rate.
+//! * Any other window raises it by an eighth, and one without any of them by a half, because no client can be slowed down.
+//! * The rate is the lowest while one of them has no baseline.
+//! * A baseline is learnt from undisturbed requests: those without a compaction, and those of windows at the lowest
 //!   rate that follow another such window, because a disk applies writes with a delay. To see some of them in a long
-//!   compaction, too, two of [`PROBE_EACH_WINDOWS`] windows run at the lowest rate. So a load that slows commits down
+//!   compaction, too, two of [`PROBE_EACH_WINDOWS`] windows run at the lowest rate. So a load that slows clients down
 //!   by itself is taken for disturbance for that long at most.
 //! * A file whose garbage grows faster than compactions remove it raises the lowest rate, because in the end it would
 //!   fill the disk. The increase starts at [`BACKLOG_TOLERATED`] times the garbage that makes a file due, and is the
@@ -16,23 +17,21 @@
 //! Invariants:
 //! * The sum of all bytes that passed never exceeds the rates so far, plus one burst and the last request, whatever the
 //!   number of compactions that share the throttle.
-//! * The rate never leaves its bounds, so every compaction ends.
+//! * The rate never leaves its bounds, so every compaction and every copy ends.
 //!
 //! The module has neither a clock nor a lock: users share a throttle behind a lock, and sleep outside of it.
 
-/// Duration of a window in ns, if enough commits occur in it.
-const WINDOW_NS: u64 = 100_000_000;
-/// Number of commits for which a window is extended.
-const WINDOW_COMMITS: usize = 8;
-/// Longest duration of a window, in ns.
-const WINDOW_NS_MAX: u64 = 4 * WINDOW_NS;
+mod signals;
+mod window;
+
+pub use signals::{ClientLatencies, PerSignal, ThrottleSignal};
+use window::ThrottleWindow;
+
 /// Number of windows per cycle, of which two run at the lowest rate.
 const PROBE_EACH_WINDOWS: u32 = 50;
-/// Number of latencies that are kept of a window.
-const SAMPLES: usize = 256;
 /// Time in ns without compaction traffic after which commits count as undisturbed.
 const IDLE_NS: u64 = 1_000_000_000;
-/// Excess over the baseline latency, in microseconds, that is noise.
+/// Excess over a baseline, in microseconds, that is noise.
 const NOISE_US: u64 = 200;
 /// Multiple of the garbage that makes a file due above which compactions count as late. With a threshold of a third,
 /// such a file is three times as long as its contents.
@@ -45,11 +44,11 @@ const SECOND_NS: u128 = 1_000_000_000;
 /// The bounds of a [`Throttle`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ThrottleConfig {
-    /// Lowest rate in bytes per second, read and written, whatever the latency of commits.
+    /// Lowest rate in bytes per second, read and written, whatever the latencies.
     pub bytes_per_sec_min: u64,
     /// Highest rate in bytes per second, read and written.
     pub bytes_per_sec_max: u64,
-    /// Tolerated latency of commits in percent of the baseline: 150 allows half as much again.
+    /// Tolerated latency in percent of the baseline: 150 allows half as much again.
     pub tolerated_percent: u32,
 }
 
@@ -71,11 +70,12 @@ pub struct ThrottleStats {
     pub bytes_per_sec: u64,
     /// The lowest rate, apart from probes, for the current backlog of garbage.
     pub bytes_per_sec_min: u64,
-    /// The baseline latency of commits in microseconds: the 90th percentile of undisturbed commits. `None` if it is
-    /// unknown.
-    pub undisturbed_us: Option<u64>,
-    /// Number of times that the rate was halved.
-    pub slowed_down: u64,
+    /// The baseline of each signal in microseconds: its latency in undisturbed windows. `None` if it is unknown.
+    pub undisturbed_us: PerSignal<Option<u64>>,
+    /// Number of times that the rate was halved because of each signal.
+    pub slowed_down: PerSignal<u64>,
+    /// The signal that halved the rate last.
+    pub last_slowdown: Option<ThrottleSignal>,
     /// Sum of all requested pauses, in nanoseconds.
     pub paused_ns: u64,
 }
@@ -95,9 +95,10 @@ pub struct Throttle {
     window: ThrottleWindow,
     /// The position of the window in a cycle of [`PROBE_EACH_WINDOWS`]. The last two are probes.
     cycle: u32,
-    /// The 90th percentile of the latency of undisturbed commits.
-    undisturbed_us: Option<u64>,
-    slowed_down: u64,
+    /// The baselines.
+    undisturbed_us: PerSignal<Option<u64>>,
+    slowed_down: PerSignal<u64>,
+    last_slowdown: Option<ThrottleSignal>,
     paused_ns: u64,
 }
 
@@ -107,52 +108,6 @@ struct ThrottleCall {
     /// The time up to which tokens have been issued.
     at_ns: u64,
     pause_ends_ns: u64,
-}
-
-/// The commits of a window.
-#[derive(Debug)]
-struct ThrottleWindow {
-    start_ns: u64,
-    /// The most recent latencies, in no order.
-    latencies_us: Vec<u64>,
-    /// Number of commits.
-    commits: usize,
-    /// `true` if the window is at the lowest rate.
-    is_lowest: bool,
-    /// `true` if the window before it was at the lowest rate, too.
-    is_stable: bool,
-}
-
-impl ThrottleWindow {
-    fn add(&mut self, latency_us: u64) {
-        if self.latencies_us.len() < SAMPLES {
-            self.latencies_us.push(latency_us);
-        } else {
-            self.latencies_us[self.commits % SAMPLES] = latency_us;
-        }
-        self.commits += 1;
-    }
-
-    fn is_over(&self, now_ns: u64) -> bool {
-        let age_ns = now_ns.saturating_sub(self.start_ns);
-        let has_enough = self.commits == 0 || self.commits >= WINDOW_COMMITS;
-        age_ns >= WINDOW_NS_MAX || (age_ns >= WINDOW_NS && has_enough)
-    }
-
-    /// Returns the 90th percentile of the latencies, if there are any.
-    fn latency_us(&mut self) -> Option<u64> {
-        let last = self.latencies_us.len().checked_sub(1)?;
-        let (_, latency_us, _) = self.latencies_us.select_nth_unstable(last * 9 / 10);
-        Some(*latency_us)
-    }
-
-    fn restart(&mut self, now_ns: u64, is_lowest: bool) {
-        self.start_ns = now_ns;
-        self.latencies_us.clear();
-        self.commits = 0;
-        self.is_stable = is_lowest && self.is_lowest;
-        self.is_lowest = is_lowest;
-    }
 }
 
 impl Throttle {
@@ -172,16 +127,11 @@ impl Throttle {
             bytes_per_sec_min,
             tokens: 0,
             last: None,
-            window: ThrottleWindow {
-                start_ns: 0,
-                latencies_us: Vec::with_capacity(SAMPLES),
-                commits: 0,
-                is_lowest: true,
-                is_stable: true,
-            },
+            window: ThrottleWindow::new(),
             cycle: 0,
-            undisturbed_us: None,
-            slowed_down: 0,
+            undisturbed_us: PerSignal::default(),
+            slowed_down: PerSignal::default(),
+            last_slowdown: None,
             paused_ns: 0,
         }
     }
@@ -205,14 +155,27 @@ impl Throttle {
 
     /// Records the latency of a commit, with or without running compactions.
     pub fn on_commit(&mut self, latency_us: u64) {
-        self.window.add(latency_us);
+        self.window.add_commit(latency_us);
+    }
+
+    /// Returns whether the next call of [`Throttle::on_bytes`] evaluates the latencies of clients' requests: the caller then
+    /// measures those since the last evaluation, and reports them to [`Throttle::on_clients`] first. `reads` is the number of
+    /// reads of evicted documents since then. A window is extended for the sake of a few.
+    pub fn wants_clients(&mut self, reads: u64, now_ns: u64) -> bool {
+        self.window.reads = reads;
+        self.is_idle(now_ns) || self.window.is_over(now_ns)
+    }
+
+    /// Records the latencies of clients' requests since the last evaluation.
+    pub fn on_clients(&mut self, clients: ClientLatencies) {
+        self.window.clients = clients;
     }
 
     /// Requests to read and write `bytes` bytes at `now_ns` of a monotonic clock. Returns the pause before that, in
     /// nanoseconds.
     pub fn on_bytes(&mut self, bytes: u64, now_ns: u64) -> u64 {
         self.refill(now_ns);
-        self.look_at_commits(now_ns);
+        self.look_at_window(now_ns);
         self.tokens = self.tokens.saturating_sub_unsigned(bytes);
         let missing = u128::from(self.tokens.min(0).unsigned_abs());
         let pause_ns = missing * SECOND_NS / u128::from(self.rate());
@@ -236,6 +199,7 @@ impl Throttle {
             bytes_per_sec_min: self.bytes_per_sec_min,
             undisturbed_us: self.undisturbed_us,
             slowed_down: self.slowed_down,
+            last_slowdown: self.last_slowdown,
             paused_ns: self.paused_ns,
         }
     }
@@ -259,10 +223,15 @@ impl Throttle {
         self.tokens = tokens.min(bytes_in(rate, BURST_NS));
     }
 
-    /// Evaluates the window if it is over.
-    fn look_at_commits(&mut self, now_ns: u64) {
+    /// Returns whether nothing has passed for so long that clients count as undisturbed.
+    fn is_idle(&self, now_ns: u64) -> bool {
         let rested_from_ns = self.last.map(|last| last.pause_ends_ns);
-        if rested_from_ns.is_none_or(|from_ns| now_ns.saturating_sub(from_ns) > IDLE_NS) {
+        rested_from_ns.is_none_or(|from_ns| now_ns.saturating_sub(from_ns) > IDLE_NS)
+    }
+
+    /// Evaluates the window if it is over.
+    fn look_at_window(&mut self, now_ns: u64) {
+        if self.is_idle(now_ns) {
             self.learn();
             let is_lowest = self.bytes_per_sec == self.config.bytes_per_sec_min;
             self.window.restart(now_ns, is_lowest);
@@ -281,35 +250,51 @@ impl Throttle {
         self.window.restart(now_ns, is_lowest);
     }
 
-    /// Learns the baseline from the commits of the window.
+    /// Learns the baselines from the window.
     fn learn(&mut self) {
-        let Some(latency_us) = self.window.latency_us() else {
-            return;
-        };
-        // A single window may be an exception.
-        self.undisturbed_us = Some(match self.undisturbed_us {
-            Some(known) if known > latency_us => known - (known - latency_us).div_ceil(4),
-            Some(known) => known + (latency_us - known).div_ceil(4),
-            None => latency_us,
-        });
+        for signal in ThrottleSignal::ALL {
+            let Some(latency_us) = self.window.latency_us(signal) else {
+                continue;
+            };
+            let baseline = &mut self.undisturbed_us[signal];
+            // A single window may be an exception.
+            *baseline = Some(match *baseline {
+                Some(known) if known > latency_us => known - (known - latency_us).div_ceil(4),
+                Some(known) => known + (latency_us - known).div_ceil(4),
+                None => latency_us,
+            });
+        }
     }
 
     /// Adapts the rate after a window.
     fn adapt(&mut self) {
-        let rate = self.bytes_per_sec;
-        let changed = match (self.window.latency_us(), self.undisturbed_us) {
-            (None, _) => rate.saturating_add(rate.div_ceil(2)),
-            (Some(latency_us), Some(usual_us)) if self.is_disturbed(latency_us, usual_us) => {
-                // The rate does not cause the latency while it is at the lowest.
-                if self.window.is_lowest {
-                    return;
+        let (mut is_quiet, mut is_unknown, mut disturbed) = (true, false, None);
+        for signal in ThrottleSignal::ALL {
+            let Some(latency_us) = self.window.latency_us(signal) else {
+                continue;
+            };
+            is_quiet = false;
+            match self.undisturbed_us[signal] {
+                // Without a baseline it is unknown whether these are slow.
+                None => is_unknown = true,
+                Some(usual_us) if self.is_disturbed(latency_us, usual_us) => {
+                    disturbed.get_or_insert(signal);
                 }
-                self.slowed_down += 1;
+                Some(_) => {}
+            }
+        }
+        let rate = self.bytes_per_sec;
+        let changed = match disturbed {
+            _ if is_unknown => 0,
+            // The rate does not cause the latency while it is at the lowest.
+            Some(_) if self.window.is_lowest => return,
+            Some(signal) => {
+                self.slowed_down[signal] += 1;
+                self.last_slowdown = Some(signal);
                 rate / 2
             }
-            // Without a baseline it is unknown whether these are slow.
-            (Some(_), None) => 0,
-            (Some(_), Some(_)) => rate.saturating_add(rate.div_ceil(8)),
+            None if is_quiet => rate.saturating_add(rate.div_ceil(2)),
+            None => rate.saturating_add(rate.div_ceil(8)),
         };
         self.bytes_per_sec = self.bounded(changed);
     }

@@ -115,6 +115,8 @@ ranks! {
         Vbucket = "`BucketCore::vbuckets[i]`";
     55, "the segment that is being preallocated", "the task `log_segment`", "the writes of a step":
         SegmentPreallocation = "preallocation of log segments";
+    55, "the latencies of clients' requests at the end of the last window of `CompactionThrottle::state`", "compactions and new copies", "reads of the system's figures of threads":
+        ThrottleClients = "`Clients::requests`";
     60, "sessions that tasks give back", "front-end threads, tasks", "nothing":
         ReturnedSessions = "`FrontEnd::returned`";
     60, "vBuckets whose files took no changes when that was last tried", "the holder of an applier or flusher", "nothing":

@@ -151,8 +151,9 @@ settings! {
     hours: Option<CompactionHours> as MaybeHours = None, "compaction_hours", compaction "allowedTimePeriod[...]";
     /// Age from which on compactions leave out tombstones.
     purge_age_secs: u32 as Secs32 = 3 * 24 * 3_600, "purge_age", serve "Compaction", compaction "purgeInterval";
-    /// Rate at which all compactions and all copies for other nodes together read and write files. `auto`: the highest that
-    /// does not delay commits, which is measured all the time; where garbage outgrows that, higher. `off`: no limit.
+    /// Rate at which all compactions and all new copies together, those for other nodes and those from them, read and write files.
+    /// `auto`: the highest that delays neither commits, nor reads of evicted documents, nor threads of clients that wait for a
+    /// processor, which is measured while it is needed; where garbage outgrows that, higher. `off`: no limit.
     #[alias = "pace"]
     throttle: CompactionRate = CompactionRate::Auto, "compaction_throttle", serve "Compaction";
 

@@ -10,7 +10,7 @@
 //! need their order.
 //!
 //! A backfill that builds a new copy, for a node that is not in the vBucket's topology yet, is throttled together with the
-//! compactions, by the latency of commits ([`Dcp::copy_pause`]). Nothing else waits for the throttle: SyncWrites need the
+//! compactions, and by the limit of the receiver ([`Dcp::copy_pause`]). Nothing else waits for the throttle: SyncWrites need the
 //! replicas of the topology, and clients wait for a takeover.
 //!
 //! Invariants:
@@ -19,6 +19,7 @@
 //!   when its share of `dcp_backfill_bytes_max` is used up.
 
 use super::connection::{BackfillQueue, filtered_high};
+use super::copy_pace::CopyPace;
 use super::order::{count_items, is_key_order_cheaper, key_order};
 use super::stream::{BackfillEnd, StreamShared};
 use crate::dcp::component::Dcp;
@@ -43,8 +44,8 @@ const STEP_BYTES: usize = 1 << 20;
 /// The maximum numbers of changes, and of their bytes, that one step of a throttled backfill reads. They are small, so that the
 /// receiver gets an even stream.
 const THROTTLED_STEP: (usize, usize) = (64, 64 << 10);
-/// The bytes that a change counts beyond its size, for the processor time that it costs the sender and the receiver.
-const CHANGE_COST_BYTES: u64 = 512;
+/// The bytes that a change of a new copy counts beyond its size, for the processor time that it costs the sender and the receiver.
+pub const COPY_CHANGE_COST_BYTES: u64 = 512;
 /// The maximum duration of one run of the task.
 const SLICE: Duration = Duration::from_millis(25);
 
@@ -153,7 +154,7 @@ impl Backfill {
                     Some(FileDelivery::HistoryEnded) | None => Ok(BackfillProgress::Waiting),
                 }
             }
-            BackfillPhase::Reading { .. } => self.read(dcp),
+            BackfillPhase::Reading { .. } => self.read(dcp, &queue.copy_pace),
             BackfillPhase::Drained if self.stream.buffered_bytes() == 0 => {
                 Ok(BackfillProgress::Finished)
             }
@@ -271,7 +272,7 @@ impl Backfill {
     }
 
     /// Reads changes into the buffer, up to the limits of one step.
-    fn read(&mut self, dcp: &Dcp) -> Result<BackfillProgress, BucketError> {
+    fn read(&mut self, dcp: &Dcp, pace: &CopyPace) -> Result<BackfillProgress, BucketError> {
         let BackfillPhase::Reading {
             cursor,
             scan,
@@ -321,8 +322,8 @@ impl Backfill {
             .totals
             .add(Total::BackfilledItems, items.len() as u64);
         if builds_copy {
-            let cost = bytes as u64 + items.len() as u64 * CHANGE_COST_BYTES;
-            let pause_ns = dcp.copy_pause(cost, now_ns);
+            let cost = bytes as u64 + items.len() as u64 * COPY_CHANGE_COST_BYTES;
+            let pause_ns = dcp.copy_pause(cost, now_ns, pace);
             self.paused_until_ns = now_ns.saturating_add(pause_ns);
         }
         if is_end && self.key_order.is_some() {
@@ -470,9 +471,11 @@ impl Dcp {
         topology.is_some_and(|topology| !topology.has_replica(consumer))
     }
 
-    /// Returns the pause after reading that many bytes for a new copy, in nanoseconds.
-    fn copy_pause(&self, bytes: u64, now_ns: u64) -> u64 {
-        let pause_ns = self.persistence.compactions().copy_pause(bytes, now_ns);
+    /// Returns the pause after reading that many bytes for a new copy, in nanoseconds: the longer one of this node's throttle and
+    /// of the receiver's limit.
+    fn copy_pause(&self, bytes: u64, now_ns: u64, pace: &CopyPace) -> u64 {
+        let here_ns = self.persistence.compactions().copy_pause(bytes, now_ns);
+        let pause_ns = here_ns.max(pace.pause_ns(bytes, now_ns));
         let totals = &self.core.totals;
         totals.add(Total::CopiesPausedUs, pause_ns / 1_000);
         pause_ns

@@ -1,6 +1,7 @@
 //! The shared state of the streams of one connection: the receiver of notifications, and the backfills.
 
 use super::backfill::{Backfill, BackfillTask};
+use super::copy_pace::CopyPace;
 use super::signals::StreamNotify;
 use super::stream::VbStream;
 use crate::dcp::component::Dcp;
@@ -60,6 +61,8 @@ pub(super) struct Connection {
 pub(super) struct BackfillQueue {
     pub(super) new: RankedMutex<NewBackfills, VecDeque<Backfill>>,
     pub(super) parker: Arc<Parker>,
+    /// The rate at which the receiver takes new copies.
+    pub(super) copy_pace: CopyPace,
 }
 
 impl std::fmt::Debug for Connection {
@@ -129,6 +132,11 @@ impl StreamConnection {
     #[must_use]
     pub fn with_values(self, values: Values) -> Self {
         Self { values, ..self }
+    }
+
+    /// Limits the rate of backfills for new copies, in bytes per second; 0 is no limit.
+    pub fn limit_copies(&self, bytes_per_sec: u64) {
+        self.connection.backfills.copy_pace.limit(bytes_per_sec);
     }
 
     /// Opens a stream. The caller checks whether the connection already has a stream of the vBucket.

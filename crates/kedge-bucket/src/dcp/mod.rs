@@ -12,6 +12,7 @@
 mod backfill;
 mod component;
 mod connection;
+mod copy_pace;
 mod counters;
 mod figures;
 mod memory;
@@ -23,6 +24,7 @@ mod signals;
 mod stream;
 mod streams;
 
+pub use backfill::COPY_CHANGE_COST_BYTES;
 pub use component::Dcp;
 pub use connection::{OpenedStream, StreamConnection, StreamRefused};
 pub use counters::StreamState;

@@ -355,7 +355,7 @@ fn assign(
         return Assigned::Failed;
     }
     delete_copies(opened, &gone);
-    node.replicate(map, &bucket.name, reconciler, plan);
+    node.replicate((map, me), &bucket.name, reconciler, plan);
     if step.waiting > 0 {
         Assigned::SomeWait
     } else {
@@ -403,14 +403,16 @@ impl ClusterNode {
     /// Makes the bucket's vBuckets follow those of other nodes.
     fn replicate(
         &self,
-        map: &ClusterMap,
+        (map, me): (&ClusterMap, u16),
         bucket: &str,
         reconciler: &Reconciler,
         plan: &mut Vec<ReplicationSource>,
     ) {
         let takeovers = reconciler.takeovers();
+        let copies = reconciler.copies(me);
         let source = |(number, vbuckets): (u16, Vec<u16>)| {
             let taken = vbuckets.iter().filter(|vb| takeovers.contains(vb));
+            let copied = vbuckets.iter().filter(|vb| copies.contains(vb));
             let node = map.nodes.get(&number)?;
             Some(ReplicationSource {
                 peer: PeerAddress {
@@ -419,6 +421,7 @@ impl ClusterNode {
                     port: node.kv_port,
                 },
                 takeovers: taken.copied().map(VbId).collect(),
+                copies: copied.copied().map(VbId).collect(),
                 vbuckets: vbuckets.into_iter().map(VbId).collect(),
             })
         };

@@ -204,6 +204,21 @@ impl Reconciler {
         sources
     }
 
+    /// Returns the vBuckets of the node `me` that are new copies: no chain has the node, so no SyncWrite waits for it.
+    pub(super) fn copies(&self, me: u16) -> BTreeSet<u16> {
+        let is_copy = |(held, known): &(AppliedState, Option<AppliedEntry>)| {
+            let has_me = |known: &AppliedEntry| {
+                let second = known.second.as_ref();
+                known.chain.contains(me) || second.is_some_and(|chain| chain.contains(me))
+            };
+            *held == AppliedState::Replica && !known.as_ref().is_some_and(has_me)
+        };
+        let held = (0_u16..).zip(&self.held);
+        held.filter(|(_, held)| is_copy(held))
+            .map(|(vb, _)| vb)
+            .collect()
+    }
+
     /// Returns the vBuckets that are taken over from their source; further takeovers follow later.
     pub(super) fn takeovers(&self) -> BTreeSet<u16> {
         let held = (0_u16..).zip(&self.held);
@@ -317,6 +332,23 @@ mod tests {
         assert_eq!(states(&step), [(0, VbState::Active)]);
         assert_eq!(step.waiting, 0);
         assert_eq!(reconciler.sources(), BTreeMap::from([(1, vec![1])]));
+    }
+
+    #[test]
+    fn replica_that_no_chain_has_is_a_new_copy() {
+        let mut map = bucket(&[&[1, 0], &[1, 2], &[1, 2], &[0, 1]]);
+        map.joining.insert(1, vec![0]);
+        let own = [at(5), at(5), None, at(5)];
+        let mut reconciler = Reconciler::default();
+        reconciler.step(&map, 0, &ReportedPositions::new(), &own);
+        assert_eq!(reconciler.sources(), BTreeMap::from([(1, vec![0, 1])]));
+        assert_eq!(reconciler.copies(0), BTreeSet::from([1]));
+        // It counts, and is none any more.
+        map.joining.clear();
+        map.chains[1] = Chain(vec![Some(1), Some(2), Some(0)]);
+        reconciler.step(&map, 0, &ReportedPositions::new(), &own);
+        assert_eq!(reconciler.sources(), BTreeMap::from([(1, vec![0, 1])]));
+        assert_eq!(reconciler.copies(0), BTreeSet::new());
     }
 
     #[test]

@@ -15,6 +15,7 @@ use mio::net::TcpStream;
 
 use super::NodeIdentity;
 use super::backoff::RetryBackoff;
+use super::copy_limit::{CopyLimit, ThrottleState};
 use super::input::InputBuffer;
 use super::status::LinkStatusCell;
 use super::streams::{LinkStreams, PeerWriter};
@@ -71,6 +72,8 @@ pub(super) struct LiveConnection {
     unconsumed: usize,
     readable: bool,
     writable: bool,
+    /// The limit of new copies that the peer knows.
+    copy_limit: CopyLimit,
     /// The start of the connection, in nanoseconds of the monotonic clock.
     pub(super) since_ns: u64,
 }
@@ -118,6 +121,7 @@ impl LiveConnection {
             unconsumed: 0,
             readable: true,
             writable: true,
+            copy_limit: CopyLimit::default(),
             since_ns: now_ns,
         })
     }
@@ -181,7 +185,7 @@ impl LiveConnection {
             let step = self.consumer.on_frame(now_ns, &frame, self.out.buffer())?;
             self.unconsumed += step.bytes;
             self.input.consume(consumed);
-            streams.on_event(step.event);
+            streams.on_event(step.event, step.bytes);
         }
     }
 }
@@ -223,6 +227,35 @@ impl BucketLink {
             self.streams.count_bytes(received as u64);
         }
         Ok(next)
+    }
+
+    /// Returns whether the peer limits new copies.
+    pub(super) fn limits_copies(&self) -> bool {
+        matches!(&self.stage, LinkStage::Live(live) if live.copy_limit.told() > 0)
+    }
+
+    /// Passes received bytes of new copies through the bucket's throttle, and limits the rate at which the peer sends more.
+    /// `peers` is the number of peers that send new copies of the bucket.
+    pub(super) fn limit_copies(&mut self, peers: u64, now_ns: u64) -> Result<(), LinkError> {
+        let copied = self.streams.take_copied();
+        let (LinkStage::Live(live), Some(bucket)) = (&mut self.stage, &self.bucket) else {
+            return Ok(());
+        };
+        let compactions = bucket.persistence().compactions();
+        let pause_ns = compactions.copy_pause(copied, now_ns);
+        let throttle = compactions
+            .throttle_rate()
+            .filter(|_| self.streams.has_copies())
+            .map(|bytes_per_sec| ThrottleState {
+                bytes_per_sec,
+                pause_ns,
+            });
+        if let Some(limit) = live.copy_limit.change(throttle, peers, now_ns) {
+            live.consumer.limit_copies(limit, live.out.buffer());
+            self.board.lock().copy_bytes_per_sec = live.copy_limit.told();
+            live.send()?;
+        }
+        Ok(())
     }
 
     /// Acknowledges prepares up to a seqno, which are on disk.

@@ -13,6 +13,7 @@
 //! * The thread never blocks: name resolution and logins have a thread of their own.
 
 mod backoff;
+mod copy_limit;
 mod dial;
 mod input;
 mod link;

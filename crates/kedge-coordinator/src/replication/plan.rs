@@ -16,6 +16,8 @@ pub struct ReplicationSource {
     pub vbuckets: Vec<VbId>,
     /// The vBuckets that this node takes over: it gets all their data from the peer, which gives them up.
     pub takeovers: BTreeSet<VbId>,
+    /// The vBuckets that are new copies: no SyncWrite waits for this node. Their data may be throttled.
+    pub copies: BTreeSet<VbId>,
 }
 
 /// The identity of this node to its peers.

@@ -21,6 +21,7 @@ pub(super) struct LinkTotals {
     pub(super) rollbacks: AtomicU64,
     pub(super) takeovers: AtomicU64,
     pub(super) acks: AtomicU64,
+    pub(super) copy_bytes: AtomicU64,
 }
 
 impl LinkTotals {
@@ -53,6 +54,7 @@ impl ReplicationStatus {
             last_error: None,
             items: 0,
             bytes: 0,
+            copy_bytes_per_sec: 0,
             vbuckets: BTreeMap::new(),
         }));
         self.status_board
@@ -92,9 +94,11 @@ impl ReplicationStatus {
     pub(super) fn stats(&self, each: &mut dyn FnMut(&str, &str)) {
         let status_board = self.status_board.lock().clone();
         let (mut up, mut vbuckets, mut following, mut behind) = (0, 0, 0, 0);
+        let mut copy_limit = 0;
         for (_, board) in &status_board {
             let board = board.lock();
             up += u64::from(board.connected);
+            copy_limit += u64::from(board.connected) * board.copy_bytes_per_sec;
             vbuckets += board.vbuckets.len() as u64;
             for vb in board.vbuckets.values() {
                 following += u64::from(vb.phase == StreamPhase::Streaming);
@@ -116,6 +120,8 @@ impl ReplicationStatus {
             ("replication_acks", load(&totals.acks)),
             ("replication_rollbacks", load(&totals.rollbacks)),
             ("replication_takeovers", load(&totals.takeovers)),
+            ("replication_copy_bytes", load(&totals.copy_bytes)),
+            ("replication_copy_bytes_per_sec_max", copy_limit),
         ] {
             each(name, &value.to_string());
         }

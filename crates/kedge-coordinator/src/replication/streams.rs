@@ -1,9 +1,9 @@
 //! The streams of a link: from the events of frames to the bucket.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use kedge_bucket::{ApplyError, Bucket, Received, RollbackReport, VbState};
+use kedge_bucket::{ApplyError, Bucket, COPY_CHANGE_COST_BYTES, Received, RollbackReport, VbState};
 use kedge_node::coordination::{PeerAddress, StreamPhase, StreamStatus};
 use kedge_node::inbox::Inbox;
 use kedge_replication::{Consumer, ConsumerEvent, StreamFlags};
@@ -30,6 +30,8 @@ enum FollowPhase {
 struct FollowedStream {
     /// True if this node takes it over.
     takeover: bool,
+    /// True if it is a new copy.
+    copy: bool,
     /// The number of the attempt, with its owners.
     asked: u64,
     attempt: Arc<()>,
@@ -85,6 +87,8 @@ pub(super) struct LinkStreams {
     spare: Vec<Received>,
     /// The number of changes that the bucket accepted since the last query.
     count: usize,
+    /// The bytes of new copies that were received since the last query, with what each change costs beyond its size.
+    copied: u64,
     /// The time before which no stream is requested.
     next_ns: Option<u64>,
 }
@@ -108,6 +112,7 @@ impl LinkStreams {
             attempts: 0,
             spare: Vec::new(),
             count: 0,
+            copied: 0,
             next_ns: None,
         }
     }
@@ -160,6 +165,25 @@ impl LinkStreams {
         self.streams.get(&vb).is_some_and(|stream| stream.takeover)
     }
 
+    /// Sets the vBuckets that are new copies.
+    pub(super) fn set_copies(&mut self, copies: &BTreeSet<VbId>) {
+        for (vb, stream) in &mut self.streams {
+            stream.copy = copies.contains(vb);
+        }
+    }
+
+    /// Returns whether a vBucket is a new copy.
+    pub(super) fn has_copies(&self) -> bool {
+        self.streams.values().any(|stream| stream.copy)
+    }
+
+    /// Returns the bytes of new copies since the last call.
+    pub(super) fn take_copied(&mut self) -> u64 {
+        let copied = std::mem::take(&mut self.copied);
+        LinkTotals::add(&self.totals.copy_bytes, copied);
+        copied
+    }
+
     /// Starts following a vBucket, or taking it over.
     pub(super) fn add(&mut self, vb: VbId, takeover: bool, now_ns: u64) {
         if self.streams.contains_key(&vb) {
@@ -167,6 +191,7 @@ impl LinkStreams {
         }
         let stream = FollowedStream {
             takeover,
+            copy: false,
             asked: 0,
             attempt: Arc::default(),
             phase: FollowPhase::Waiting(now_ns),
@@ -273,8 +298,8 @@ impl LinkStreams {
         self.show(vb, |status| status.last_error = Some(why.to_owned()));
     }
 
-    /// Queues the event of a frame; [`LinkStreams::flush`] processes it.
-    pub(super) fn on_event(&mut self, event: ConsumerEvent) {
+    /// Queues the event of a frame of that many bytes; [`LinkStreams::flush`] processes it.
+    pub(super) fn on_event(&mut self, event: ConsumerEvent, bytes: usize) {
         let vb = match &event {
             ConsumerEvent::Nothing => return,
             ConsumerEvent::Received { vb, .. }
@@ -289,6 +314,9 @@ impl LinkStreams {
             self.queue.push_back(ReceivedInput::Event(vb, event));
             return;
         };
+        if self.streams.get(&vb).is_some_and(|stream| stream.copy) {
+            self.copied += bytes as u64 + COPY_CHANGE_COST_BYTES;
+        }
         match self.queue.back_mut() {
             Some(ReceivedInput::Changes(of, changes)) if *of == vb && changes.len() < BATCH_MAX => {
                 changes.push(received);

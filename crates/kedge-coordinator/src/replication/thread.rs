@@ -255,11 +255,33 @@ impl LinkThread {
             LinkStage::Resting(at) if *at <= now_ns => self.begin(id),
             LinkStage::Resting(_) | LinkStage::Dialing(_) => {}
             LinkStage::Live(_) => match link.serve(now_ns) {
-                Ok(next) => return next,
+                Ok(next) => {
+                    self.limit_copies(id, now_ns);
+                    return next;
+                }
                 Err(why) => self.lose(id, &why),
             },
         }
         LinkAction::Wait
+    }
+
+    /// Limits the rate at which a peer sends new copies, if it does.
+    fn limit_copies(&mut self, id: u64, now_ns: u64) {
+        let link = self.links.get(&id);
+        let Some(link) = link.filter(|link| link.streams.has_copies() || link.limits_copies())
+        else {
+            return;
+        };
+        let senders = self.links.values().filter(|other| {
+            let is_live = matches!(other.stage, LinkStage::Live(_));
+            is_live && other.name == link.name && other.streams.has_copies()
+        });
+        let peers = senders.count() as u64;
+        if let Some(link) = self.links.get_mut(&id)
+            && let Err(why) = link.limit_copies(peers, now_ns)
+        {
+            self.lose(id, &why);
+        }
     }
 
     /// Starts connecting, on a thread of its own.
@@ -391,12 +413,15 @@ impl LinkThread {
         let now_ns = self.now_ns();
         // For each vBucket, true if it is taken over.
         let mut wanted: BTreeMap<PeerAddress, BTreeMap<VbId, bool>> = BTreeMap::new();
+        let mut copied = BTreeSet::new();
         for ReplicationSource {
             peer,
             vbuckets,
             takeovers,
+            copies,
         } in sources
         {
+            copied.extend(copies);
             let vbuckets = vbuckets.into_iter();
             let vbuckets = vbuckets.map(|vb| (vb, takeovers.contains(&vb)));
             wanted.entry(peer).or_default().extend(vbuckets);
@@ -443,6 +468,7 @@ impl LinkThread {
                     link.streams.add(vb, takeover, now_ns);
                     self.routes.insert((target, vb), id);
                 }
+                link.streams.set_copies(&copied);
             }
             self.due.insert(id);
         }

@@ -163,6 +163,10 @@ impl DcpSession {
                 self.acks.push((vb, prepared));
                 Ok(())
             }
+            ProducerAction::LimitCopies { bytes_per_sec } => {
+                self.connection.limit_copies(bytes_per_sec);
+                Ok(())
+            }
             ProducerAction::Nothing | ProducerAction::TakeoverAnswered { .. } => Ok(()),
         }
     }

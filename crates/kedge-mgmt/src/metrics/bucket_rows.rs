@@ -392,7 +392,7 @@ pub(crate) const BUCKET: &[MetricRow] = &[
         "ep_compaction_bytes_per_sec",
         "kedge_bucket_compaction_bytes_per_second_max",
         false,
-        "Limit of the rate of compactions; 0 is no limit",
+        "Limit of the rate of compactions and new copies; 0 is no limit",
     ),
     (
         "ep_compaction_bytes_per_sec_min",
@@ -404,7 +404,19 @@ pub(crate) const BUCKET: &[MetricRow] = &[
         "ep_compaction_slowed_down",
         "kedge_bucket_compaction_slowed_down",
         true,
-        "Times that the rate of compactions was halved because commits became slower",
+        "Times that the rate of compactions and new copies was halved because clients were slowed down",
+    ),
+    (
+        "ep_compaction_slowed_down_by_reads",
+        "kedge_bucket_compaction_slowed_down_by_reads",
+        true,
+        "Times that the rate was halved because reads of evicted documents became slower",
+    ),
+    (
+        "ep_compaction_slowed_down_by_processor",
+        "kedge_bucket_compaction_slowed_down_by_processor",
+        true,
+        "Times that the rate was halved because front-end threads waited longer for a processor",
     ),
     (
         "ep_compaction_purged_tombstones",

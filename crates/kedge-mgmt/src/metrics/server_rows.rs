@@ -280,4 +280,16 @@ pub(crate) const SERVER: &[MetricRow] = &[
         true,
         "vBuckets that were taken over from nodes that still ran",
     ),
+    (
+        "replication_copy_bytes",
+        "kedge_replication_copy_bytes",
+        true,
+        "Bytes received for new copies, and 512 for each of their changes",
+    ),
+    (
+        "replication_copy_bytes_per_sec_max",
+        "kedge_replication_copy_bytes_per_second_max",
+        false,
+        "Rate to which this node limits the other nodes that send it new copies; 0 is no limit",
+    ),
 ];

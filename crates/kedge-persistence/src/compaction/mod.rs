@@ -13,6 +13,7 @@
 
 pub(crate) mod changed;
 mod check;
+pub(crate) mod clients;
 mod policy;
 mod queue;
 mod run;
@@ -30,7 +31,7 @@ use kedge_bucket_core::{
     BucketCore, BucketPhase, CompactionConfig, CompactionPool, Component, Total,
 };
 use kedge_executor::{Executor, Next, Pool, Task, TaskContext, TaskKind, TaskSpec};
-use kedge_storage::{CompactionFigures, StorageError};
+use kedge_storage::{CompactionFigures, StorageError, ThrottleSignal};
 use kedge_sync::{RankedMutex, ranks::CompactionQueue as CompactionQueueRank};
 use kedge_types::{Seqno, Status, VbId};
 use queue::{CompactionJob, CompactionQueue, PurgeOptions, QueuedCompaction};
@@ -371,18 +372,33 @@ impl Compactions {
         let _ = self.cancel(None);
     }
 
-    /// Returns the pause after reading that many bytes of a file for a new copy on another node, in nanoseconds. Compactions
-    /// and new copies share the throttle, because the same commits suffer from both.
+    /// Returns the pause after reading that many bytes of a file for a new copy on another node, or after receiving them for a
+    /// new copy here, in nanoseconds. Compactions and new copies share the throttle, because the same clients suffer from both.
     #[must_use]
     pub fn copy_pause(&self, bytes: u64, now_ns: u64) -> u64 {
         self.shared.compaction_throttle.on_bytes(bytes, now_ns)
     }
 
-    pub(crate) fn gauges(&self) -> [(&'static str, u64); 8] {
+    /// Returns the rate of the throttle in bytes per second; `None` without a throttle.
+    #[must_use]
+    pub fn throttle_rate(&self) -> Option<u64> {
+        let rate = self.shared.compaction_throttle.figures().bytes_per_sec;
+        (rate > 0).then_some(rate)
+    }
+
+    /// Calls `each` with the statistics of the throttle that are text.
+    pub fn throttle_stats(&self, each: &mut dyn FnMut(&str, &str)) {
+        let last = self.shared.compaction_throttle.figures().last_slowdown;
+        let last = last.map_or("none", ThrottleSignal::name);
+        each("ep_compaction_last_slowdown", last);
+    }
+
+    pub(crate) fn gauges(&self) -> [(&'static str, u64); 12] {
         let queue = self.queue.lock();
         let (queued, running) = (queue.queued() as u64, queue.running() as u64);
         drop(queue);
         let throttle = self.shared.compaction_throttle.figures();
+        let usual_us = |signal| throttle.undisturbed_us[signal].unwrap_or(0);
         [
             ("ep_compactions_queued", queued),
             ("ep_compactions_running", running),
@@ -393,9 +409,25 @@ impl Compactions {
             ),
             (
                 "ep_compaction_undisturbed_us",
-                throttle.undisturbed_us.unwrap_or(0),
+                usual_us(ThrottleSignal::Commits),
             ),
-            ("ep_compaction_slowed_down", throttle.slowed_down),
+            (
+                "ep_compaction_undisturbed_read_us",
+                usual_us(ThrottleSignal::Reads),
+            ),
+            (
+                "ep_compaction_undisturbed_processor_us",
+                usual_us(ThrottleSignal::Processor),
+            ),
+            ("ep_compaction_slowed_down", throttle.slowed_down.sum()),
+            (
+                "ep_compaction_slowed_down_by_reads",
+                throttle.slowed_down[ThrottleSignal::Reads],
+            ),
+            (
+                "ep_compaction_slowed_down_by_processor",
+                throttle.slowed_down[ThrottleSignal::Processor],
+            ),
             ("ep_compaction_paused_ms", throttle.paused_ns / 1_000_000),
             ("ep_compaction_reserve_bytes", self.reserve.bytes()),
         ]

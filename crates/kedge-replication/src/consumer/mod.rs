@@ -13,6 +13,7 @@ mod acks;
 mod receive;
 
 use crate::disconnect::Disconnect;
+use crate::request::COPY_RATE_KEY;
 use acks::BufferAcks;
 use kedge_protocol::binary::commands::dcp::{
     DcpBody, DcpControl, DcpHeader, DcpMessage, DcpOpen, DcpStreamRequest, EndReason, OpenFlags,
@@ -225,6 +226,12 @@ impl Consumer {
         send(opaque, VbId(0), DcpBody::Control(control), out);
     }
 
+    /// Asks the producer to limit the rate of backfills for new copies, in bytes per second; 0 is no limit. Nothing else is
+    /// limited.
+    pub fn limit_copies(&mut self, bytes_per_sec: u64, out: &mut Vec<u8>) {
+        self.control(COPY_RATE_KEY, &bytes_per_sec.to_string(), out);
+    }
+
     fn take_opaque(&mut self) -> u32 {
         let opaque = self.next_opaque;
         // 0 is the opaque of messages without a stream.
@@ -352,7 +359,8 @@ impl Consumer {
                 Some((opaque, key)) if opaque == reply.opaque => key,
                 _ => return Err(refused),
             };
-            return if is_done {
+            // An earlier release knows no limit.
+            return if is_done || key == COPY_RATE_KEY {
                 Ok(ConsumerEvent::Nothing)
             } else {
                 Err(Disconnect::ControlRefused {

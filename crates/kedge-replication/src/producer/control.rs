@@ -3,7 +3,8 @@
 //! Source of the keys: Couchbase `docs/dcp/documentation/commands/control.md`.
 
 use super::format::OsoSupport;
-use super::{Producer, RequestRejection};
+use super::{Producer, ProducerAction, RequestRejection};
+use crate::request::COPY_RATE_KEY;
 use kedge_protocol::binary::commands::dcp::{DcpControl, MarkerVersion};
 use kedge_types::Status;
 use kedge_types::limits::DCP_NOOP_INTERVAL_SECS_MAX;
@@ -80,8 +81,21 @@ fn marker_version(value: &[u8]) -> Result<MarkerVersion, RequestRejection> {
     }
 }
 
+/// Parses a rate; 0 is no limit.
+fn rate(value: &[u8]) -> Result<u64, RequestRejection> {
+    let digits = std::str::from_utf8(value)
+        .ok()
+        .filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
+    digits
+        .and_then(|text| text.parse().ok())
+        .ok_or(invalid("the value is not a number of 64 bits"))
+}
+
 impl Producer {
-    pub(super) fn control(&mut self, control: &DcpControl<'_>) -> Result<(), RequestRejection> {
+    pub(super) fn control(
+        &mut self,
+        control: &DcpControl<'_>,
+    ) -> Result<ProducerAction, RequestRejection> {
         let value = control.value;
         match control.key {
             b"enable_noop" => self.liveness.noop_enabled = flag(value)?,
@@ -131,11 +145,15 @@ impl Producer {
                 }
             }
             b"flatbuffers_system_events" => self.format.flatbuffer_events = flag(value)?,
+            key if key == COPY_RATE_KEY.as_bytes() => {
+                let bytes_per_sec = rate(value)?;
+                return Ok(ProducerAction::LimitCopies { bytes_per_sec });
+            }
             b"change_streams" => absent(value, "old versions of documents are not kept")?,
             b"cache_transfer" => absent(value, "the cache is not transferred")?,
             _ => return Err(invalid("no such setting")),
         }
-        Ok(())
+        Ok(ProducerAction::Nothing)
     }
 
     fn force_compression(&mut self, wanted: bool) -> Result<(), RequestRejection> {

@@ -85,6 +85,11 @@ pub enum ProducerAction {
         /// The seqno.
         prepared: Seqno,
     },
+    /// Limit the rate at which backfills for new copies read, in bytes per second; 0 is no limit.
+    LimitCopies {
+        /// The rate.
+        bytes_per_sec: u64,
+    },
     /// Record that the consumer's vBucket has the state of [`StreamItem::State`]. The stream goes on.
     TakeoverAnswered {
         /// The stream.

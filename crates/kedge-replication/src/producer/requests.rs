@@ -66,8 +66,9 @@ impl Producer {
         };
         match &message.body {
             DcpBody::Control(control) => {
-                self.control(control)?;
+                let todo = self.control(control)?;
                 success(Opcode::DcpControl, out);
+                return Ok(todo);
             }
             DcpBody::Noop => success(Opcode::DcpNoop, out),
             DcpBody::BufferAck(ack) => {

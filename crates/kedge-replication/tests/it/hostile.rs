@@ -186,6 +186,18 @@ fn consumer_disconnects_when_a_needed_property_is_refused() {
             status: 4,
         }
     );
+    // A producer of an earlier release knows no limit of new copies: the connection goes on.
+    let (mut limits, _) = consumer();
+    limits.limit_copies(1_000, &mut Vec::new());
+    let stream = 13;
+    for opaque in (2..=14).filter(|opaque| *opaque != stream) {
+        let status = if opaque < stream {
+            Status::Success
+        } else {
+            Status::Invalid
+        };
+        give(&mut limits, &reply(Opcode::DcpControl, opaque, status, b"")).unwrap();
+    }
     let (mut confused, sent) = consumer();
     let opaque = stream_opaque(&sent);
     let bytes = reply(Opcode::DcpControl, 99, Status::Success, b"");

@@ -58,7 +58,13 @@ fn set(producer: &mut Producer, key: &str, value: &str) -> Status {
         value: value.as_bytes(),
     };
     let (todo, status) = ask(producer, DcpHeader::default(), DcpBody::Control(control));
-    assert_eq!(todo, ProducerAction::Nothing);
+    let expected = match (status, value.parse()) {
+        (Some(Status::Success), Ok(bytes_per_sec)) if key == "max_copy_bytes_per_sec" => {
+            ProducerAction::LimitCopies { bytes_per_sec }
+        }
+        _ => ProducerAction::Nothing,
+    };
+    assert_eq!(todo, expected);
     status.expect("it is answered")
 }
 
@@ -193,6 +199,10 @@ fn dcp_control_keys_are_accepted_or_rejected() {
         ("change_streams", "false", ok),
         ("cache_transfer", "true", no),
         ("cache_transfer", "false", ok),
+        ("max_copy_bytes_per_sec", "4294967296", ok),
+        ("max_copy_bytes_per_sec", "0", ok),
+        ("max_copy_bytes_per_sec", "+1", no),
+        ("max_copy_bytes_per_sec", "18446744073709551616", no),
         ("something", "true", no),
     ] {
         let mut producer = producer(OpenFlags::default(), features());

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use kedge_bucket::{Bucket, VbRole, VbState};
+use kedge_bucket::{Bucket, BucketConfig, CompactionConfig, CompactionRate, VbRole, VbState};
 use kedge_coordinator::replication::{NodeIdentity, ReplicationSource};
 use kedge_node::coordination::{LinkStatus, PeerAddress, ReplicationLinks as _, StreamPhase};
 use kedge_protocol::binary::Opcode;
@@ -72,6 +72,11 @@ pub(crate) fn peer(name: &str, kedge: &Kedge) -> PeerAddress {
 
 /// Replicates all vBuckets of another node to a node.
 pub(crate) fn follow(kedge: &Kedge, node: &str, peer: PeerAddress) {
+    follow_with(kedge, node, peer, BTreeSet::new());
+}
+
+/// Replicates all vBuckets of another node to a node, some as new copies.
+fn follow_with(kedge: &Kedge, node: &str, peer: PeerAddress, copies: BTreeSet<VbId>) {
     let replicator = kedge.server().replicator();
     replicator.set_identity(NodeIdentity {
         node: node.to_owned(),
@@ -84,6 +89,7 @@ pub(crate) fn follow(kedge: &Kedge, node: &str, peer: PeerAddress) {
         peer,
         vbuckets,
         takeovers,
+        copies,
     };
     replicator.set_plan("default", vec![source]);
 }
@@ -202,6 +208,45 @@ fn sync_write_waits_for_the_replica() {
     for number in 0..30 {
         get_replica(&mut reader, &format!("k{number}")).ok();
     }
+}
+
+#[test]
+fn receiver_limits_the_peer_while_it_gets_new_copies() {
+    let throttled = |throttle| {
+        let setup = Setup::default();
+        let compaction = CompactionConfig {
+            throttle,
+            ..setup.bucket.compaction
+        };
+        let bucket = BucketConfig {
+            compaction,
+            ..setup.bucket.clone()
+        };
+        Kedge::with(Setup { bucket, ..setup })
+    };
+    const RATE: u64 = 2 << 20;
+    // A server that runs alone takes no receiver for a new copy, so that nothing is slowed down here.
+    let active = throttled(CompactionRate::Off);
+    let receiver = throttled(CompactionRate::BytesPerSec(RATE));
+    activate(&active, &["n_0"]);
+    make_replica(&receiver);
+    let mut client = active.client();
+    for number in 0..40 {
+        let value = vec![b'x'; 16 << 10];
+        client.set(&format!("k{number}"), &value).ok();
+    }
+    bucket(&active).persistence().apply().unwrap();
+    follow_with(&receiver, "n_1", peer("n_0", &active), all().collect());
+    let pair = Pair {
+        active,
+        replica: receiver,
+    };
+    pair.apply_down();
+    let limit = pair.status()[0].copy_bytes_per_sec;
+    assert!((1..=RATE).contains(&limit), "{limit}");
+    // The copies count, and the limit ends.
+    follow(&pair.replica, "n_1", peer("n_0", &pair.active));
+    until("no limit", || pair.status()[0].copy_bytes_per_sec == 0);
 }
 
 #[test]

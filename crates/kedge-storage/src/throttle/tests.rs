@@ -25,6 +25,8 @@ struct World {
     bytes: u64,
     commits: u64,
     commits_us: u64,
+    /// The signal that clients give beside commits, with the same latency.
+    clients: Option<ThrottleSignal>,
 }
 
 impl World {
@@ -46,6 +48,7 @@ impl World {
             bytes: 0,
             commits: 0,
             commits_us: 0,
+            clients: None,
         }
     }
 
@@ -84,6 +87,7 @@ impl World {
         }
         for at in 0..self.compactions.len() {
             if self.compactions[at] <= self.now_ns {
+                self.report_clients();
                 let pause_ns = self.throttle.on_bytes(CHUNK, self.now_ns);
                 self.bytes += CHUNK;
                 self.recent.push_back((self.now_ns, CHUNK));
@@ -91,6 +95,19 @@ impl World {
                 self.compactions[at] = self.now_ns + pause_ns + 100_000;
             }
         }
+    }
+
+    fn report_clients(&mut self) {
+        if self.clients.is_none() || !self.throttle.wants_clients(0, self.now_ns) {
+            return;
+        }
+        let latency_us = Some(self.latency_us());
+        let mut clients = ClientLatencies::default();
+        match self.clients {
+            Some(ThrottleSignal::Reads) => clients.reads_us = latency_us,
+            _ => clients.processor_us = latency_us,
+        }
+        self.throttle.on_clients(clients);
     }
 
     fn mean_us(&self) -> u64 {
@@ -108,7 +125,7 @@ fn throttle_reaches_the_highest_rate_without_commits() {
     // Less because of probes and of the transfer time.
     assert!(bytes_per_sec > 400 * MIB, "{bytes_per_sec}");
     assert!(bytes_per_sec <= 500 * MIB + CHUNK, "{bytes_per_sec}");
-    assert_eq!(world.throttle.figures().slowed_down, 0);
+    assert_eq!(world.throttle.figures().slowed_down.sum(), 0);
 }
 
 #[test]
@@ -122,8 +139,56 @@ fn throttle_keeps_commit_latency_within_the_tolerance() {
         assert!(bytes_per_sec < 40 * MIB, "{bytes_per_sec}");
         let mean_us = world.mean_us();
         assert!(mean_us < 1350, "{mean_us}");
-        let undisturbed_us = world.throttle.figures().undisturbed_us.expect("learnt");
+        let undisturbed_us =
+            world.throttle.figures().undisturbed_us[ThrottleSignal::Commits].expect("learnt");
         assert!((1000..1150).contains(&undisturbed_us), "{undisturbed_us}");
+    }
+}
+
+#[test]
+fn throttle_protects_reads_and_front_end_threads_without_commits() {
+    for signal in [ThrottleSignal::Reads, ThrottleSignal::Processor] {
+        let mut world = World::new(2, 0);
+        world.clients = Some(signal);
+        world.run(30);
+        let bytes_per_sec = world.run(60);
+        // 30 % more is reached at 30 MiB/s.
+        assert!(bytes_per_sec > 10 * MIB, "{bytes_per_sec}");
+        assert!(bytes_per_sec < 40 * MIB, "{bytes_per_sec}");
+        let figures = world.throttle.figures();
+        assert_eq!(figures.last_slowdown, Some(signal));
+        assert!(figures.slowed_down[signal] > 0);
+        assert_eq!(figures.slowed_down[signal], figures.slowed_down.sum());
+        let undisturbed_us = figures.undisturbed_us[signal].expect("learnt");
+        assert!((1000..1150).contains(&undisturbed_us), "{undisturbed_us}");
+        // Without clients, the rate rises again.
+        world.clients = None;
+        world.run(10);
+        assert!(world.run(5) > 400 * MIB);
+    }
+}
+
+#[test]
+fn window_is_extended_for_a_few_reads() {
+    let mut throttle = Throttle::new(ThrottleConfig::default());
+    assert!(
+        throttle.wants_clients(0, 5 * SECOND),
+        "before the first bytes"
+    );
+    throttle.on_bytes(0, 5 * SECOND);
+    for (reads, after_ms, wanted) in [
+        (0, 99, false),
+        (0, 100, true),
+        (7, 399, false),
+        (7, 400, true),
+        (8, 100, true),
+    ] {
+        let now_ns = 5 * SECOND + after_ms * 1_000_000;
+        assert_eq!(
+            throttle.wants_clients(reads, now_ns),
+            wanted,
+            "{reads} {after_ms}"
+        );
     }
 }
 
@@ -147,11 +212,12 @@ fn throttle_stays_at_the_lowest_rate_without_a_baseline() {
     world.run(10);
     let figures = world.throttle.figures();
     assert!(figures.bytes_per_sec > 400 * MIB, "{figures:?}");
-    assert_eq!(figures.undisturbed_us, None);
+    assert_eq!(figures.undisturbed_us[ThrottleSignal::Commits], None);
     world.commits_per_sec = 1000;
     world.next_commit_ns = world.now_ns;
     world.run(1);
-    let undisturbed_us = world.throttle.figures().undisturbed_us.expect("learnt");
+    let undisturbed_us =
+        world.throttle.figures().undisturbed_us[ThrottleSignal::Commits].expect("learnt");
     assert!((1000..1150).contains(&undisturbed_us), "{undisturbed_us}");
     // From then on it rises from the lowest rate.
     world.run(1);
@@ -171,7 +237,8 @@ fn throttle_adapts_to_a_disk_that_becomes_slower() {
     world.run(30);
     let bytes_per_sec = world.run(30);
     assert!(bytes_per_sec > 10 * MIB, "{bytes_per_sec}");
-    let undisturbed_us = world.throttle.figures().undisturbed_us.expect("learnt");
+    let undisturbed_us =
+        world.throttle.figures().undisturbed_us[ThrottleSignal::Commits].expect("learnt");
     assert!(undisturbed_us > 4500, "{undisturbed_us}");
     // And back again.
     world.commit_us = 1000;
@@ -218,7 +285,8 @@ fn backlog_of_garbage_raises_the_lowest_rate() {
     let behind = world.run(20);
     assert!((3 * MIB..5 * MIB).contains(&behind), "{behind}");
     // The baseline is learnt nevertheless.
-    let undisturbed_us = world.throttle.figures().undisturbed_us.expect("learnt");
+    let undisturbed_us =
+        world.throttle.figures().undisturbed_us[ThrottleSignal::Commits].expect("learnt");
     assert!(undisturbed_us < 250_000, "{undisturbed_us}");
     world.throttle.on_backlog(3);
     world.run(20);
@@ -250,13 +318,19 @@ fn baseline_is_learnt_without_compactions() {
         throttle.on_commit(700);
     }
     assert_eq!(throttle.on_bytes(0, 5 * SECOND), 0);
-    assert_eq!(throttle.figures().undisturbed_us, Some(700));
+    assert_eq!(
+        throttle.figures().undisturbed_us[ThrottleSignal::Commits],
+        Some(700)
+    );
     // Between two compactions.
     for _ in 0..1000 {
         throttle.on_commit(300);
     }
     throttle.on_bytes(0, 9 * SECOND);
-    assert_eq!(throttle.figures().undisturbed_us, Some(600));
+    assert_eq!(
+        throttle.figures().undisturbed_us[ThrottleSignal::Commits],
+        Some(600)
+    );
 }
 
 #[test]

@@ -591,3 +591,57 @@ fn only_backfills_for_new_copies_are_throttled() {
         open.bucket.shutdown();
     }
 }
+
+#[test]
+fn receiver_limits_backfills_for_new_copies_and_no_others() {
+    const DOCUMENTS: usize = 1_000;
+    for (mut site, _) in places(10) {
+        site.topology = None;
+        let (open, steps) = site.open_with_manual_tasks();
+        let unthrottled = BucketChange {
+            compaction: CompactionChange {
+                throttle: Some(CompactionRate::Off),
+                ..CompactionChange::default()
+            },
+            ..BucketChange::default()
+        };
+        open.bucket.update(&unthrottled).unwrap();
+        let chain = ["a", "b"].map(NodeName::new).to_vec();
+        let role = VbRole {
+            topology: Some(Topology::new(vec![chain]).unwrap()),
+            ..VbState::Active.into()
+        };
+        open.bucket.states().set_vbucket(VB, role).unwrap();
+        write_all(&open, &names_in(VB, DOCUMENTS), "1");
+        open.bucket.persistence().apply().unwrap();
+        let read = |consumer: &str, bytes_per_sec: u64| {
+            let line = TestConnection::new(&open);
+            line.connection.limit_copies(bytes_per_sec);
+            let request = StreamRequest {
+                consumer: NodeName::new(consumer),
+                ..request(&open, VB, 0)
+            };
+            let opened = line.connection.open_stream(&request).unwrap();
+            let mut client = Client::new(opened.stream, 0);
+            let mut rounds = 0;
+            while client.copy.last < DOCUMENTS as u64 {
+                client.drain();
+                steps.pass(SEC / 100);
+                steps.run();
+                client.drain();
+                rounds += 1;
+                assert!(rounds < 1_000, "it makes progress");
+            }
+            rounds
+        };
+        // Without a limit: a replica, and a new copy.
+        let unlimited = (read("b", 4 << 20), read("c", 0));
+        assert!(unlimited.0 < 5 && unlimited.1 < 5, "{unlimited:?}");
+        assert_eq!(open.figure("ep_dcp_backfill_paused_us"), 0);
+        // At least 512 bytes for each document, at 4 MiB/s.
+        let limited = read("c", 4 << 20);
+        assert!(limited >= 12, "{limited}");
+        assert!(open.figure("ep_dcp_backfill_paused_us") > 0);
+        open.bucket.shutdown();
+    }
+}
