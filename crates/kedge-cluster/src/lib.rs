@@ -85,10 +85,10 @@ pub use nodes::{NodeList, NodeView};
 pub use placement::place;
 pub use position::{CopyPosition, CopyRank, newest_branch};
 pub use rebalance::{
-    CatchUp, DrainRequest, MoveLimits, NextChain, PlacementNode, RebalanceKind, RebalanceLeft,
-    RebalanceProgress, RebalanceRecord, RebalanceRequest, RebalanceState, begin_drain,
-    begin_rebalance, even_actives, plan_moves_per_node, plan_round, plan_steps, rebalance_left,
-    stop_rebalance, target_chains,
+    CatchUp, DrainRequest, MoveLimits, MovePace, NextChain, PlacementNode, RebalanceKind,
+    RebalanceLeft, RebalanceProgress, RebalanceRecord, RebalanceRequest, RebalanceState,
+    begin_drain, begin_rebalance, even_actives, plan_moves_per_node, plan_round, plan_steps,
+    rebalance_left, stop_rebalance, target_chains,
 };
 pub use records::{CLUSTER_USER, ClusterSecret, NodeRecord, uuid_text};
 pub use recovery::{

@@ -127,6 +127,9 @@ pub const SERVER_GROUP_BYTES_MAX: usize = 64;
 pub const REBALANCE_MOVES_PER_NODE: u8 = 4;
 /// Largest value of `rebalanceMovesPerNode`.
 pub const REBALANCE_MOVES_PER_NODE_MAX: u8 = 64;
+/// Largest multiple of `rebalanceMovesPerNode` that begins in a round of a rebalance while vBuckets are so small that copies end
+/// within one.
+pub const SMALL_MOVES_TIMES_MAX: usize = 8;
 /// Largest number of actives that move away from a node, and to a node, at the same time in a drain or a graceful failover.
 pub const DRAIN_MOVES_PER_NODE: usize = 16;
 /// Time in seconds for which nodes to remove stay in the map without vBuckets. It is twice the interval at which SDKs fetch

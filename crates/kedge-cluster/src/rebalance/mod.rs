@@ -20,6 +20,7 @@
 mod catch_up;
 mod drain;
 mod flow;
+mod pace;
 mod placement;
 mod record;
 mod steps;
@@ -28,6 +29,7 @@ use serde::{Deserialize, Serialize};
 
 pub use catch_up::CatchUp;
 pub use drain::{DrainRequest, begin_drain};
+pub use pace::MovePace;
 pub use placement::{PlacementNode, even_actives, target_chains};
 pub use record::{RebalanceKind, RebalanceProgress, RebalanceRecord, RebalanceState};
 pub use steps::{

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kedge_cluster::{
-    CatchUp, Chain, ClusterError, ClusterMap, CompatLevel, MapNode, MoveLimits, RebalanceRequest,
-    RebalanceState, VbucketRole, begin_rebalance, plan_add_node, plan_failover,
+    CatchUp, Chain, ClusterError, ClusterMap, CompatLevel, MapNode, MoveLimits, MovePace,
+    RebalanceRequest, RebalanceState, VbucketRole, begin_rebalance, plan_add_node, plan_failover,
     plan_moves_per_node, plan_recovery, plan_remove_node, plan_round, plan_steps, rebalance_left,
     stop_rebalance,
 };
@@ -231,6 +231,51 @@ fn takeovers_of_a_node_begin_together() {
     let takeovers: usize = together.iter().sum();
     assert_eq!(takeovers, 15);
     assert!(together.len() <= takeovers / 3, "{together:?}");
+}
+
+#[test]
+fn more_vbuckets_begin_while_copies_end_within_a_round() {
+    let mut now = begun(&added(&map(3, 1, 400), 1), &[]);
+    let (mut pace, mut begun) = (MovePace::default(), Vec::new());
+    for _ in 0..6 {
+        let mut copies = CatchUp::begin(&now);
+        copies.note(&everyone(&now, 5));
+        let limits = pace.limits(&now);
+        let next = plan_round(&now, Some(&copies), limits).expect("there is more to do");
+        pace.note_round(&now, &next);
+        begun.push(limits.incoming);
+        now = taken(&next);
+    }
+    assert_eq!(begun, [4, 4, 8, 16, 32, 32]);
+
+    // Now no copy ends.
+    let slower = [(); 4].map(|()| {
+        pace.note_round(&now, &now);
+        pace.limits(&now).outgoing
+    });
+    assert_eq!(slower, [16, 8, 4, 4]);
+}
+
+#[test]
+fn large_vbuckets_do_not_exceed_the_moves_per_node() {
+    let mut now = begun(&added(&map(3, 1, 400), 1), &[]);
+    let mut pace = MovePace::default();
+    for _ in 0..10 {
+        let next = plan_round(&now, None, pace.limits(&now)).unwrap_or(now.clone());
+        pace.note_round(&now, &next);
+        let building = bucket(&next).next.values().filter(|next| !next.counts);
+        assert!((1..=4).contains(&building.count()));
+        now = next;
+    }
+    let mut moving = now.clone();
+    for (vb, next) in std::mem::take(&mut moving.buckets[0].next) {
+        let to = next.chain.active().expect("it has one");
+        moving.buckets[0].moves.insert(vb, to);
+    }
+    pace.note_round(&now, &moving);
+    assert_eq!(pace.limits(&moving).incoming, 8, "all copies have ended");
+    pace.note_round(&moving, &moving);
+    assert_eq!(pace.limits(&moving).incoming, 4, "no takeover has ended");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::sync::Weak;
 use std::time::{Duration, Instant};
 
 use kedge_cluster::{
-    CatchUp, ClusterMap, MapBucket, MoveLimits, NodePositions, plan_discarded, plan_next_level,
+    CatchUp, ClusterMap, MapBucket, MovePace, NodePositions, plan_discarded, plan_next_level,
     plan_round,
 };
 use kedge_node::coordination::ChangeError;
@@ -25,13 +25,14 @@ use super::{ASK_INTERVAL, ASK_TIMEOUT, ClusterNode};
 const REMOVAL_LINGER: Duration = Duration::from_secs(REMOVAL_LINGER_SECS);
 /// The shortest and the longest pause between two checks of incomplete copies.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
-/// The pause after a check, as a multiple of its duration.
-const PAUSE_TIMES: u32 = 4;
+/// The pause after a check, as a multiple of its duration: clients do not notice what takes 4 % of the time.
+const PAUSE_TIMES: u32 = 24;
 
 /// The work between two checks.
 #[derive(Default)]
 struct CopyProgress {
     catch_up: Option<CatchUp>,
+    pace: MovePace,
     removal: Removal,
 }
 
@@ -106,18 +107,25 @@ impl ClusterNode {
             // The present data of the actives belongs to this map.
             copies.note(&self.positions_by(&map));
         } else {
-            progress.catch_up = None;
+            (progress.catch_up, progress.pace) = (None, MovePace::default());
         }
         let discards = map.discarding().next().is_some();
         if discards {
             let told = self.positions_by(&map);
             self.advance(|map| plan_discarded(map, &told))?;
         }
-        let CopyProgress { catch_up, removal } = progress;
+        let CopyProgress {
+            catch_up,
+            pace,
+            removal,
+        } = progress;
         let steps = self.advance(|map| {
-            let next = plan_round(map, catch_up.as_ref(), MoveLimits::of(map))?;
+            let next = plan_round(map, catch_up.as_ref(), pace.limits(map))?;
             removal.allows(map, &next).then_some(next)
         });
+        if let Some(next) = self.followed.map() {
+            pace.note_round(&map, &next);
+        }
         let has_begun = match steps {
             // A joining node does not have to wait for a change that cannot begin.
             Err(ChangeError::Down(down)) => {
