@@ -29,6 +29,7 @@ mod backend;
 mod bucket_form;
 mod buckets;
 mod cluster;
+mod cluster_audit;
 mod collections;
 mod compaction;
 mod documents;

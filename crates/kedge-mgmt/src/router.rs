@@ -16,8 +16,8 @@ use super::reply::{EarlyReply, Handled};
 use super::request_context::{PeerConnection, RequestContext};
 use super::state::HttpState;
 use super::{
-    auth, auto_failover, buckets, cluster, collections, compaction, groups, hosts, kedge,
-    membership, metrics, nodes, permissions, pools, ready, rebalance, threads, users,
+    auth, auto_failover, buckets, cluster, cluster_audit, collections, compaction, groups, hosts,
+    kedge, membership, metrics, nodes, permissions, pools, ready, rebalance, threads, users,
 };
 
 /// The service that handles requests. A clone is cheap.
@@ -33,7 +33,10 @@ impl App {
             .merge(pool_routes())
             .merge(bucket_routes())
             .merge(user_routes())
-            .merge(cluster_routes())
+            .merge(
+                cluster_routes()
+                    .route_layer(from_fn_with_state(state.clone(), cluster_audit::record)),
+            )
             .route("/metrics", get(metrics::metrics))
             .route("/kedge/ready", get(ready::ready))
             .route("/kedge/stats", get(kedge::stats))

@@ -1,4 +1,4 @@
-//! The audit log: logins, failed logins, and refused operations. One JSON object a line, in a file that is rotated.
+//! The audit log: logins, failed logins, refused operations, and cluster commands. One JSON object a line, in a file that is rotated.
 //!
 //! Invariants:
 //! * Reporting an event never waits for the disk: a task writes, and events beyond a limit are counted as lost. The
@@ -62,6 +62,36 @@ pub enum EventKind {
     ManagementLoginFailed,
     /// A request to management for which the user lacks a privilege.
     ManagementDenied,
+    /// A node was added to the cluster.
+    NodeAdded,
+    /// A node was removed from the cluster.
+    NodeRemoved,
+    /// Nodes were failed over, or a graceful failover has begun.
+    FailedOver,
+    /// A failed-over node is to be recovered.
+    RecoveryEntered,
+    /// A rebalance has begun.
+    RebalanceStarted,
+    /// A rebalance, drain or graceful failover was stopped.
+    RebalanceStopped,
+    /// A drain has begun.
+    NodeDrained,
+    /// A server group was added.
+    GroupAdded,
+    /// A server group was deleted.
+    GroupDeleted,
+    /// A server group was renamed, or nodes were given other groups.
+    GroupUpdated,
+    /// Automatic failovers were enabled, or their settings changed.
+    AutoFailoverEnabled,
+    /// Automatic failovers were disabled.
+    AutoFailoverDisabled,
+    /// The count of automatic failovers was reset.
+    AutoFailoverCountReset,
+    /// The settings of rebalances were changed.
+    RebalanceSettingsChanged,
+    /// Any other change of the cluster.
+    ClusterCommand,
 }
 
 impl EventKind {
@@ -72,7 +102,22 @@ impl EventKind {
             Self::Denied => 20_484,
             Self::LoggedIn => 20_485,
             Self::ManagementLoginFailed => 8_193,
-            Self::ManagementDenied => return None,
+            Self::NodeAdded => 8_196,
+            Self::NodeRemoved => 8_197,
+            Self::FailedOver => 8_198,
+            Self::RecoveryEntered => 8_199,
+            Self::RebalanceStarted => 8_200,
+            Self::GroupAdded => 8_210,
+            Self::GroupDeleted => 8_211,
+            Self::GroupUpdated => 8_212,
+            Self::AutoFailoverEnabled => 8_220,
+            Self::AutoFailoverDisabled => 8_221,
+            Self::AutoFailoverCountReset => 8_222,
+            Self::ManagementDenied
+            | Self::RebalanceStopped
+            | Self::NodeDrained
+            | Self::RebalanceSettingsChanged
+            | Self::ClusterCommand => return None,
         })
     }
 
@@ -84,6 +129,21 @@ impl EventKind {
             Self::LoggedIn => "authentication succeeded",
             Self::ManagementLoginFailed => "login failure",
             Self::ManagementDenied => "management access failure",
+            Self::NodeAdded => "add node",
+            Self::NodeRemoved => "remove node",
+            Self::FailedOver => "failover nodes",
+            Self::RecoveryEntered => "enter node recovery",
+            Self::RebalanceStarted => "rebalance initiated",
+            Self::RebalanceStopped => "rebalance stopped",
+            Self::NodeDrained => "node drain initiated",
+            Self::GroupAdded => "add group",
+            Self::GroupDeleted => "delete group",
+            Self::GroupUpdated => "update group",
+            Self::AutoFailoverEnabled => "enable auto failover",
+            Self::AutoFailoverDisabled => "disable auto failover",
+            Self::AutoFailoverCountReset => "reset auto failover count",
+            Self::RebalanceSettingsChanged => "modify rebalance settings",
+            Self::ClusterCommand => "cluster command",
         }
     }
 }
@@ -103,6 +163,8 @@ pub struct AuditEvent<'e> {
     pub request: &'e str,
     /// The cause of a failure.
     pub reason: &'e str,
+    /// The parameters of a command. Their size is limited by the caller.
+    pub parameters: Option<&'e Map<String, Value>>,
 }
 
 impl<'e> AuditEvent<'e> {
@@ -116,6 +178,7 @@ impl<'e> AuditEvent<'e> {
             bucket: None,
             request: "",
             reason: "",
+            parameters: None,
         }
     }
 
@@ -142,6 +205,9 @@ impl<'e> AuditEvent<'e> {
             if !text.is_empty() {
                 put(name, cut(text).into());
             }
+        }
+        if let Some(parameters) = self.parameters.filter(|parameters| !parameters.is_empty()) {
+            put("parameters", Value::Object(parameters.clone()));
         }
         let mut bytes = serde_json::to_vec(&line).expect("text and numbers become JSON");
         bytes.push(b'\n');

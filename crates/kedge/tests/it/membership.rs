@@ -1,6 +1,8 @@
 //! Members of a cluster change by the requests of the original's tools: what `couchbase-cli` sends for `server-add`,
 //! `rebalance`, `failover`, `recovery` and `rebalance --server-remove`.
 
+use std::fs;
+use std::path::Path;
 use std::thread;
 use std::time::Instant;
 
@@ -116,7 +118,8 @@ fn add(tool: &Tool<'_>) -> (String, String) {
 #[test]
 fn vendors_tools_add_fail_over_recover_and_remove_a_node() {
     let dir = tempfile::tempdir().expect("a directory");
-    let cluster = Cluster::start(dir.path(), &["--nodes=2", "--replicas=1"]);
+    let options = ["--nodes=2", "--replicas=1", "--audit-log"];
+    let cluster = Cluster::start(dir.path(), &options);
     let tool = Tool {
         cluster: &cluster,
         node: 0,
@@ -182,6 +185,29 @@ fn vendors_tools_add_fail_over_recover_and_remove_a_node() {
         assert_eq!(value.as_deref(), Some("1"), "key-{number}");
     }
     drop(server);
+    // What each command left, by the node that executed it.
+    let expected = [8196, 8200, 8198, 8199, 8199, 8200, 8198, 8199, 8198, 8200];
+    let log = dir.path().join("n_0").join("audit.log");
+    wait_audited(&log, &expected);
+}
+
+/// Waits until an audit log has these events of cluster commands, and no password.
+fn wait_audited(log: &Path, expected: &[u64]) {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let text = fs::read_to_string(log).expect("the audit log");
+        assert!(!text.contains(PASSWORD), "{text}");
+        let lines = text
+            .lines()
+            .filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let commands = lines.filter(|line| line["parameters"].is_object());
+        let ids: Vec<u64> = commands.filter_map(|line| line["id"].as_u64()).collect();
+        if ids == expected {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{ids:?} in {text}");
+        thread::yield_now();
+    }
 }
 
 #[test]
