@@ -284,12 +284,12 @@ pub(crate) const SERVER: &[MetricRow] = &[
         "replication_copy_bytes",
         "kedge_replication_copy_bytes",
         true,
-        "Bytes received for new copies, and 512 for each of their changes",
+        "Bytes received for new copies, and 512 for each received change",
     ),
     (
         "replication_copy_bytes_per_sec_max",
         "kedge_replication_copy_bytes_per_second_max",
         false,
-        "Rate to which this node limits the other nodes that send it new copies; 0 is no limit",
+        "Rate in bytes per second at which this node takes new copies from other nodes; 0 is no limit",
     ),
 ];
