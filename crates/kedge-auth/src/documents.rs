@@ -24,6 +24,7 @@ use crate::group::is_reserved;
 use crate::persist::{
     GroupDoc, StoreParts, UserDoc, decode_fallback_key, encode, malformed, sane_iterations,
 };
+use crate::policy::PasswordPolicy;
 use crate::shared::UsersRevision;
 use crate::store::UserStore;
 
@@ -47,6 +48,8 @@ struct CommonDoc {
     revision: u64,
     fallback_salt_key: Zeroizing<String>,
     iterations: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    password_policy: Option<PasswordPolicy>,
 }
 
 impl UserStore {
@@ -79,6 +82,7 @@ impl UserStore {
             revision: shared.revision,
             fallback_salt_key: encode(&*self.fallback_salt_key),
             iterations: self.iterations,
+            password_policy: self.password_policy.clone(),
         };
         let generation = &shared.generation;
         documents.insert(COMMON_DOCUMENT.to_owned(), json(&common));
@@ -121,6 +125,7 @@ impl UserStore {
             groups,
             fallback_salt_key: decode_fallback_key(&common.fallback_salt_key)?,
             iterations: sane_iterations(common.iterations)?,
+            password_policy: common.password_policy,
             shared: Some(UsersRevision {
                 cluster: common.cluster,
                 generation: common.generation,

@@ -49,6 +49,7 @@ mod limits;
 mod mechanism;
 mod message;
 mod persist;
+mod policy;
 mod privilege;
 mod random;
 mod roles;
@@ -69,6 +70,7 @@ pub use limits::{
 };
 pub use mechanism::Mechanism;
 pub use persist::STORE_VERSION;
+pub use policy::{CharacterClass, PASSWORD_LENGTH_MIN_MAX, PasswordPolicy, WeakPassword};
 pub use privilege::{Privilege, Privileges};
 pub use random::random_nonce;
 pub use roles::{PartialPrivileges, Role, Roles};

@@ -56,6 +56,7 @@ use crate::limits::{
     DISPLAY_NAME_BYTES_MAX, GROUPS_MAX, ITERATIONS_MAX, ITERATIONS_MIN, SALT_BYTES_MAX,
     SALT_BYTES_MIN, USERS_MAX,
 };
+use crate::policy::PasswordPolicy;
 use crate::roles::Roles;
 use crate::shared::UsersRevision;
 use crate::store::{User, UserStore, check_display_name, check_name, check_text};
@@ -83,6 +84,8 @@ struct StoreDoc {
     groups: Vec<GroupDoc>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     shared: Option<UsersRevision>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    password_policy: Option<PasswordPolicy>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -140,6 +143,7 @@ impl UserStore {
             users: self.users.values().map(UserDoc::from).collect(),
             groups: self.groups.iter().map(GroupDoc::from).collect(),
             shared: self.shared.clone(),
+            password_policy: self.password_policy.clone(),
         };
         let mut text = serde_json::to_string_pretty(&doc).expect("text and numbers become JSON");
         text.push('\n');
@@ -173,6 +177,7 @@ impl UserStore {
             fallback_salt_key: decode_fallback_key(&doc.fallback_salt_key)?,
             iterations: sane_iterations(doc.iterations)?,
             shared: doc.shared,
+            password_policy: doc.password_policy,
             verified: VerifiedCache::new()?,
         })
     }

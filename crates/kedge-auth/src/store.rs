@@ -20,6 +20,7 @@ use crate::limits::{
     DISPLAY_NAME_BYTES_MAX, ITERATIONS_DEFAULT, ITERATIONS_MAX, ITERATIONS_MIN, PASSWORD_BYTES_MAX,
     USER_NAME_BYTES_MAX, USERS_MAX,
 };
+use crate::policy::PasswordPolicy;
 use crate::privilege::Privilege;
 use crate::random::random_bytes;
 use crate::roles::Roles;
@@ -80,6 +81,8 @@ pub struct UserStore {
     pub(crate) groups: BTreeMap<String, Group>,
     pub(crate) fallback_salt_key: FallbackKey,
     pub(crate) iterations: u32,
+    /// The policy of passwords, once one was set.
+    pub(crate) password_policy: Option<PasswordPolicy>,
     /// The cluster that shares these users.
     pub(crate) shared: Option<UsersRevision>,
     pub(crate) verified: VerifiedCache,
@@ -96,9 +99,21 @@ impl UserStore {
             groups: BTreeMap::new(),
             fallback_salt_key: Zeroizing::new(random_bytes()?),
             iterations: ITERATIONS_DEFAULT,
+            password_policy: None,
             shared: None,
             verified: VerifiedCache::new()?,
         })
+    }
+
+    /// Returns the policy of passwords; `None` if none was set.
+    #[must_use]
+    pub const fn password_policy(&self) -> Option<&PasswordPolicy> {
+        self.password_policy.as_ref()
+    }
+
+    /// Sets the policy of passwords that are set from now on.
+    pub fn set_password_policy(&mut self, policy: PasswordPolicy) {
+        self.password_policy = Some(policy);
     }
 
     /// Returns the PBKDF2 iterations of passwords that are set from now on.

@@ -1,6 +1,6 @@
 //! Errors of the cluster's own data.
 
-use crate::{CompatLevel, FailoverLosses, Feature, Release};
+use crate::{CompatLevel, FailoverLosses, Feature, GroupError, Release};
 
 /// The reason why a change of the cluster was refused, or its own data cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -71,6 +71,9 @@ pub enum ClusterError {
     /// The node cannot be added, removed or changed; the text gives the reason.
     #[error("{0}")]
     Node(String),
+    /// The server groups cannot be changed so.
+    #[error("{0}")]
+    Group(#[from] GroupError),
     /// The vBucket cannot move to that node; the text gives the reason.
     #[error("{0}")]
     Move(String),

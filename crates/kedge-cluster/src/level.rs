@@ -133,6 +133,10 @@ pub enum Feature {
     Lineage,
     /// The map has another number of moves per node than the default.
     MovesPerNode,
+    /// The map has server groups that management changed.
+    ServerGroups,
+    /// The map has numbers of threads.
+    Threads,
 }
 
 impl Feature {
@@ -142,6 +146,8 @@ impl Feature {
             Self::ChosenRecovery => (CompatLevel(2), "full recovery, or recovery by a rebalance,"),
             Self::Lineage => (CompatLevel(2), "the lineage of the map"),
             Self::MovesPerNode => (CompatLevel(2), "another number of moves per node"),
+            Self::ServerGroups => (CompatLevel(2), "a change of server groups"),
+            Self::Threads => (CompatLevel(2), "a change of the threads of all nodes"),
         }
     }
 
@@ -188,6 +194,8 @@ impl ClusterMap {
                 Feature::MovesPerNode,
                 self.moves_per_node != REBALANCE_MOVES_PER_NODE,
             ),
+            (Feature::ServerGroups, !self.groups.is_empty()),
+            (Feature::Threads, !self.threads.is_empty()),
         ];
         let mut uses = uses.into_iter();
         let found = uses.find(|(feature, is_used)| *is_used && !self.has(*feature));

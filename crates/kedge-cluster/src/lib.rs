@@ -37,6 +37,7 @@ mod config;
 mod document;
 mod error;
 mod failover;
+mod groups;
 mod joining;
 mod level;
 mod lineage;
@@ -68,6 +69,7 @@ pub use failover::{
     FailoverLosses, FailoverPlan, NodePositions, lacks_durability_majority,
     plan_automatic_failover, plan_failover,
 };
+pub use groups::{GroupChange, GroupError, plan_group_change};
 pub use joining::Shortfall;
 pub use level::{CompatLevel, Feature, LevelRange, Release, plan_hold, plan_next_level};
 pub use lineage::{Lineage, MapAction, act_on};
@@ -76,7 +78,7 @@ pub use manifest::{
     WantedCollection, WantedManifest, WantedScope, check_manifest_name, manifest_json,
     manifest_rest_json, parse_manifest, parse_wanted_scopes,
 };
-pub use map::{Chain, ClusterMap, MapBucket, REPLICAS_MAX, VbucketRole};
+pub use map::{Chain, ClusterMap, MapBucket, REPLICAS_MAX, VbucketRole, plan_threads};
 pub use members::{
     External, MapNode, check_node_name, plan_add_node, plan_node_change, plan_remove_node,
 };

@@ -15,10 +15,11 @@ use kedge_types::limits::{CHAIN_NODES_MAX, REBALANCE_MOVES_PER_NODE};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::groups::ServerGroups;
 use crate::placement::place;
 use crate::rebalance::{PlacementNode, target_chains};
 use crate::{
-    BucketEntry, ClusterError, CompatLevel, Lineage, ManifestKeeper, MapNode, NextChain,
+    BucketEntry, ClusterError, CompatLevel, Feature, Lineage, ManifestKeeper, MapNode, NextChain,
     RebalanceRecord, RecoveryType, Revision, document,
 };
 
@@ -195,6 +196,12 @@ pub struct ClusterMap {
         skip_serializing_if = "is_default_moves_per_node"
     )]
     pub(crate) moves_per_node: u8,
+    /// The server groups that management changed.
+    #[serde(default, skip_serializing_if = "ServerGroups::is_empty")]
+    pub(crate) groups: ServerGroups,
+    /// The numbers of threads of the nodes' task pools that management set, by the name of the setting.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) threads: BTreeMap<String, String>,
     /// The last rebalance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rebalance: Option<Box<RebalanceRecord>>,
@@ -241,6 +248,8 @@ impl ClusterMap {
             joined: BTreeMap::new(),
             recovery: BTreeMap::new(),
             moves_per_node: default_moves_per_node(),
+            groups: ServerGroups::default(),
+            threads: BTreeMap::new(),
             rebalance: None,
             buckets: Vec::new(),
         };
@@ -383,10 +392,33 @@ impl ClusterMap {
         Ok(())
     }
 
+    /// Returns the numbers of threads that management set for all nodes, by the name of the setting.
+    #[must_use]
+    pub const fn threads(&self) -> &BTreeMap<String, String> {
+        &self.threads
+    }
+
     /// Returns the names of a chain's nodes, the active first: a vBucket's topology. An empty place is `None`.
     pub fn topology<'a>(&'a self, chain: &'a Chain) -> impl Iterator<Item = Option<&'a str>> {
         chain.0.iter().map(|node| Some(self.name((*node)?)))
     }
+}
+
+/// Returns the map with other numbers of threads; `None` if it has them. Settings that are not given stay.
+///
+/// # Errors
+/// `NeedsLevel`.
+pub fn plan_threads(
+    map: &ClusterMap,
+    changes: &BTreeMap<String, String>,
+) -> Result<Option<ClusterMap>, ClusterError> {
+    let mut next = map.next();
+    next.threads.extend(changes.clone());
+    if next.threads == map.threads {
+        return Ok(None);
+    }
+    map.require(Feature::Threads)?;
+    Ok(Some(next))
 }
 
 impl Chain {

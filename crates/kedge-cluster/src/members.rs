@@ -266,6 +266,7 @@ impl ClusterMap {
             }
         }
         self.recovery.remove(&node);
+        self.groups.forget(node);
         match self.check_nodes() {
             Err(why) => refused(why),
             Ok(()) => Ok(()),
@@ -273,8 +274,8 @@ impl ClusterMap {
     }
 }
 
-/// Returns the map in which a node, found by its name, has these addresses and this server group; `None` if it has
-/// them.
+/// Returns the map in which a node, found by its name, has these addresses and this server group, unless management gave it
+/// another one; `None` if it has them.
 ///
 /// # Errors
 /// `NoNode`; `Node` when a field is invalid, or the node has another uuid.
@@ -291,9 +292,13 @@ pub fn plan_node_change(
             node.name, known.uuid, node.uuid
         )));
     }
-    let failed = known.failed;
+    let server_group = match map.groups.has_assigned(number) {
+        true => known.server_group.clone(),
+        false => node.server_group.clone(),
+    };
     *known = MapNode {
-        failed,
+        failed: known.failed,
+        server_group,
         ..node.clone()
     };
     known.check().map_err(ClusterError::Node)?;

@@ -57,11 +57,14 @@ fn event(method: &Method, path: &str, form: &FormFields) -> Option<EventKind> {
             EventKind::RebalanceStopped
         }
         "/kedge/cluster/drain" => EventKind::NodeDrained,
+        "/kedge/cluster/group" => EventKind::GroupUpdated,
         "/settings/autoFailover" if form.get("enabled") == Some("false") => {
             EventKind::AutoFailoverDisabled
         }
         "/settings/autoFailover" => EventKind::AutoFailoverEnabled,
         "/settings/autoFailover/resetCount" => EventKind::AutoFailoverCountReset,
+        "/pools/default/settings/memcached/global" => EventKind::ClusterCommand,
+        "/settings/passwordPolicy" => EventKind::PasswordPolicyChanged,
         "/settings/rebalance" => EventKind::RebalanceSettingsChanged,
         "/kedge/cluster/move" | "/kedge/cluster/balance" | "/kedge/cluster/level" => {
             EventKind::ClusterCommand

@@ -1,5 +1,5 @@
 //! The original's requests for members: `POST /controller/addNode`, `ejectNode`, `failOver`, `startGracefulFailover`,
-//! `setRecoveryType` and others, and `GET /pools/default/serverGroups`.
+//! `setRecoveryType` and others.
 //!
 //! A node to add waits with the same coordination store, and is found by its management address. It is a member at once,
 //! without vBuckets until a rebalance; the original shows such a node as `inactiveAdded`.
@@ -9,16 +9,18 @@ use std::sync::Arc;
 use axum::extract::Path;
 use axum::http::StatusCode;
 use kedge_auth::Privilege;
-use kedge_cluster::{ClusterError, ClusterMap, MapNode, NodeRecord, RecoveryType, socket_text};
+use kedge_cluster::{
+    ClusterError, ClusterMap, GroupChange, MapNode, NodeRecord, RecoveryType, socket_text,
+};
 use kedge_node::coordination::{AppliedChange, ChangeError, ClusterControl, FailoverConsent};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::cluster::refusal;
 use super::form::FormFields;
 use super::node_names::{Membership, node_of_otp_name, otp_name};
-use super::pools::composer;
 use super::reply::{EarlyReply, Handled, done, ok};
 use super::request_context::RequestContext;
+use super::server_groups;
 
 /// The port of management over TLS that the original's tools assume.
 const DEFAULT_TLS_PORT: u16 = 18091;
@@ -269,7 +271,7 @@ pub(crate) async fn add(call: RequestContext, form: FormFields) -> Handled {
     add_to(call, form, None).await
 }
 
-/// `POST /pools/default/serverGroups/GROUP/addNode`. A node has the group with which it was started.
+/// `POST /pools/default/serverGroups/GROUP/addNode`. The node gets the group, whatever it was started with.
 pub(crate) async fn add_to_group(
     call: RequestContext,
     Path(group): Path<String>,
@@ -299,42 +301,25 @@ async fn add_to(call: RequestContext, form: FormFields, group: Option<String>) -
         };
         waiting_node(&map, &waiting, &address, &text)?
     };
-    let has = waiting
-        .get(&name)
-        .map(|record| record.server_group.as_str());
-    if let Some(group) = group.filter(|group| has != Some(group)) {
-        return Err(list_refusal(&format!(
-            "Node \"{name}\" was started in another server group than \"{group}\": a node has that of --server-group"
-        )));
+    if let Some(group) = group
+        .as_deref()
+        .filter(|group| !map.groups().contains(group))
+    {
+        return Err(EarlyReply::text(
+            StatusCode::NOT_FOUND,
+            format!("There is no server group \"{group}\""),
+        ));
     }
     let (adding, added) = (node.clone(), name.clone());
     let done = call.blocking(move |_| adding.add_node(&added)).await?;
     done.map_err(|error| list_refusal(&error.to_string()))?;
     let map = node.map().ok_or_else(|| refusal(&ChangeError::NotBegun))?;
     let number = map.node(&name).map_err(|error| refusal(&error.into()))?;
+    if let Some(to) = group {
+        server_groups::change(&call, GroupChange::Move { node: number, to }).await?;
+    }
     let name = otp_name(number, &map.nodes[&number], &call.host);
     ok(&json!({ "otpNode": name }))
-}
-
-/// `GET /pools/default/serverGroups`.
-pub(crate) async fn server_groups(call: RequestContext) -> Handled {
-    call.caller.require(Privilege::Access, None)?;
-    let cluster = call.state.parts.cluster.snapshot();
-    let mut groups: std::collections::BTreeMap<String, Vec<Value>> = Default::default();
-    for node in composer(&call, &cluster).all_nodes(false) {
-        let group = node["serverGroup"].as_str().unwrap_or("").to_owned();
-        groups.entry(group).or_default().push(node);
-    }
-    let groups = groups.into_iter().map(|(name, nodes)| {
-        let path: String = form_urlencoded::byte_serialize(name.as_bytes()).collect();
-        // A plus sign is a blank in forms only.
-        let uri = format!("/pools/default/serverGroups/{}", path.replace('+', "%20"));
-        json!({ "name": name, "uri": uri, "addNodeURI": format!("{uri}/addNode"), "nodes": nodes })
-    });
-    ok(&json!({
-        "groups": groups.collect::<Vec<_>>(),
-        "uri": format!("/pools/default/serverGroups?rev={}", cluster.revision().rev),
-    }))
 }
 
 #[cfg(test)]

@@ -17,7 +17,8 @@ use super::request_context::{PeerConnection, RequestContext};
 use super::state::HttpState;
 use super::{
     auth, auto_failover, buckets, cluster, cluster_audit, collections, compaction, groups, hosts,
-    kedge, membership, metrics, nodes, permissions, pools, ready, rebalance, threads, users,
+    kedge, membership, metrics, nodes, password_policy, permissions, pools, ready, rebalance,
+    server_groups, threads, users,
 };
 
 /// The service that handles requests. A clone is cheap.
@@ -86,10 +87,6 @@ fn pool_routes() -> Routes {
         .route("/pools/default/tasks", get(compaction::tasks))
         .route("/pools/default/rebalanceProgress", get(rebalance::progress))
         .route("/pools/default/checkPermissions", post(permissions::check))
-        .route(
-            "/pools/default/settings/memcached/global",
-            get(threads::get).post(threads::set),
-        )
 }
 
 /// The path of a bucket.
@@ -227,6 +224,7 @@ fn cluster_routes() -> Routes {
         .route("/kedge/cluster/level", post(cluster::level))
         .route("/kedge/cluster/move", post(cluster::move_vbucket))
         .route("/kedge/cluster/balance", post(cluster::balance))
+        .route("/kedge/cluster/group", post(server_groups::move_node))
         .route(
             "/settings/autoFailover",
             get(auto_failover::get).post(auto_failover::set),
@@ -244,6 +242,14 @@ fn cluster_routes() -> Routes {
             get(rebalance::status).post(rebalance::start),
         )
         .route("/kedge/cluster/rebalance/stop", post(rebalance::stop))
+        .route(
+            "/pools/default/settings/memcached/global",
+            get(threads::get).post(threads::set),
+        )
+        .route(
+            "/settings/passwordPolicy",
+            get(password_policy::get).post(password_policy::set),
+        )
         .route("/kedge/cluster/drain", post(rebalance::drain))
         .merge(membership_routes())
         .route("/controller/rebalance", post(rebalance::controller_start))
@@ -272,7 +278,13 @@ fn membership_routes() -> Routes {
         .route("/controller/reFailOver", post(membership::re_fail_over))
         .route(
             "/pools/default/serverGroups",
-            get(membership::server_groups),
+            get(server_groups::list)
+                .post(server_groups::add)
+                .put(server_groups::assign),
+        )
+        .route(
+            "/pools/default/serverGroups/{group}",
+            put(server_groups::rename).delete(server_groups::remove),
         )
         .route(
             "/pools/default/serverGroups/{group}/addNode",

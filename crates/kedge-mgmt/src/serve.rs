@@ -22,6 +22,7 @@ use super::slots::ConnectionSlot;
 use super::state::{
     HEADER_BYTES_MAX, HEADER_TIMEOUT, HttpState, PEOPLE_MAX, STOP_TIMEOUT, UNAUTHENTICATED_TIMEOUT,
 };
+use super::threads;
 
 /// The number of threads for blocking work; they end when they are idle for a while.
 const BLOCKING_THREADS_MAX: usize = PEOPLE_MAX + 4;
@@ -128,6 +129,7 @@ async fn accept(
     times: ConnectionTimeouts,
 ) {
     let app = App::new(state.clone());
+    tokio::spawn(threads::follow(state.clone()));
     let mut protocol = http1::Builder::new();
     protocol
         .timer(TokioTimer::new())

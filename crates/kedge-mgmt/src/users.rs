@@ -69,7 +69,7 @@ pub(super) fn refusal(error: &UsersError) -> EarlyReply {
         UsersError::Refused(AuthError::NoRandomness) => {
             return EarlyReply::failed("change the users", error);
         }
-        UsersError::Refused(AuthError::BadPassword(_)) | UsersError::ShortPassword(_) => "password",
+        UsersError::Refused(AuthError::BadPassword(_)) | UsersError::WeakPassword(_) => "password",
         UsersError::UndefinedRoles { .. } => "roles",
         UsersError::Refused(AuthError::BadDisplayName(_)) => "name",
         UsersError::Refused(AuthError::BadDescription(_)) => "description",
@@ -189,9 +189,8 @@ fn change_of(call: &RequestContext, form: &FormFields) -> Result<UserChange, Ear
     });
     // Unchanged: blanks are part of a password.
     let password = form.raw("password").map(str::to_owned);
-    // Nodes may have different rules: those of the node that received the request apply.
     if let Some(password) = &password {
-        let checked = call.state.parts.users.check_length(password);
+        let checked = call.state.parts.users.check_password(password);
         checked.map_err(|error| refusal(&error))?;
     }
     Ok(UserChange {
@@ -270,7 +269,7 @@ pub(crate) async fn remove(
 pub(crate) async fn change_password(call: RequestContext, form: FormFields) -> Handled {
     let id = call.caller.id.clone();
     let password = form.raw("password").unwrap_or_default().to_owned();
-    let checked = call.state.parts.users.check_length(&password);
+    let checked = call.state.parts.users.check_password(&password);
     checked.map_err(|error| refusal(&error))?;
     call.blocking(move |state| {
         let users = &state.parts.users;

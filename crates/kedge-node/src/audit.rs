@@ -88,6 +88,8 @@ pub enum EventKind {
     AutoFailoverDisabled,
     /// The count of automatic failovers was reset.
     AutoFailoverCountReset,
+    /// The policy of passwords was changed.
+    PasswordPolicyChanged,
     /// The settings of rebalances were changed.
     RebalanceSettingsChanged,
     /// Any other change of the cluster.
@@ -113,6 +115,7 @@ impl EventKind {
             Self::AutoFailoverEnabled => 8_220,
             Self::AutoFailoverDisabled => 8_221,
             Self::AutoFailoverCountReset => 8_222,
+            Self::PasswordPolicyChanged => 8_235,
             Self::ManagementDenied
             | Self::RebalanceStopped
             | Self::NodeDrained
@@ -142,6 +145,7 @@ impl EventKind {
             Self::AutoFailoverEnabled => "enable auto failover",
             Self::AutoFailoverDisabled => "disable auto failover",
             Self::AutoFailoverCountReset => "reset auto failover count",
+            Self::PasswordPolicyChanged => "password policy",
             Self::RebalanceSettingsChanged => "modify rebalance settings",
             Self::ClusterCommand => "cluster command",
         }

@@ -8,8 +8,8 @@ use std::time::Duration;
 use kedge_bucket::{BucketChange, BucketConfig};
 use kedge_cluster::{
     AutoFailoverEdit, AutoFailoverSettings, ClusterError, ClusterMap, Decision, FailoverLosses,
-    FieldError, LevelRange, ManifestEdit, ManifestError, NodePositions, NodeRecord, RecoveryType,
-    Refusal, Revision,
+    FieldError, GroupChange, LevelRange, ManifestEdit, ManifestError, NodePositions, NodeRecord,
+    RecoveryType, Refusal, Revision,
 };
 use kedge_types::{ManifestUid, Seqno, VbId};
 use serde::{Deserialize, Serialize};
@@ -368,6 +368,19 @@ pub trait ClusterControl: Send + Sync {
     /// # Errors
     /// [`ChangeError`].
     fn limit_moves(&self, per_node: u8) -> Result<AppliedChange, ChangeError>;
+
+    /// Sets numbers of threads of the task pools of all nodes, by the names of the settings.
+    ///
+    /// # Errors
+    /// [`ChangeError`].
+    fn set_threads(&self, changes: &BTreeMap<String, String>)
+    -> Result<AppliedChange, ChangeError>;
+
+    /// Changes the server groups.
+    ///
+    /// # Errors
+    /// [`ChangeError`].
+    fn change_groups(&self, change: &GroupChange) -> Result<AppliedChange, ChangeError>;
     /// Creates a bucket on all nodes.
     ///
     /// # Errors

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
-use kedge_auth::UserStore;
+use kedge_auth::{PasswordPolicy, UserStore};
 use kedge_disk::{Disk, DiskError, read_file, replace_file};
 use kedge_sync::{RankedMutex, ranks::UsersSave};
 use tokio::sync::watch;
@@ -27,9 +27,9 @@ pub enum UsersError {
     /// No user could manage the server afterwards.
     #[error("the last user with the role admin must stay")]
     LastAdmin,
-    /// A password is shorter than the configured minimum.
-    #[error("The password must be at least {0} characters long.")]
-    ShortPassword(usize),
+    /// A password does not satisfy the policy.
+    #[error(transparent)]
+    WeakPassword(#[from] kedge_auth::WeakPassword),
     /// Roles are malformed, or name something that does not exist.
     #[error(
         "Cannot assign roles to {whom} because the following roles are unknown, malformed or role parameters are undefined: \
@@ -135,7 +135,7 @@ impl Users {
         }
     }
 
-    /// Sets the minimum length of new passwords.
+    /// Sets the minimum length of new passwords, until a policy is set.
     #[must_use]
     pub fn with_password_length_min(self, chars: usize) -> Self {
         Self {
@@ -144,17 +144,27 @@ impl Users {
         }
     }
 
+    /// Returns the policy of passwords.
+    #[must_use]
+    pub fn password_policy(&self) -> PasswordPolicy {
+        let store = self.read();
+        let by_settings = || PasswordPolicy {
+            length_min: u8::try_from(self.password_chars_min).unwrap_or(u8::MAX),
+            ..PasswordPolicy::default()
+        };
+        store.password_policy().cloned().unwrap_or_else(by_settings)
+    }
+
     /// Checks a new password.
     ///
     /// # Errors
-    /// `ShortPassword`.
-    pub fn check_length(&self, password: &str) -> Result<(), UsersError> {
-        let min = self.password_chars_min;
+    /// `WeakPassword`.
+    pub fn check_password(&self, password: &str) -> Result<(), UsersError> {
         // The error of an empty password is better.
-        if password.is_empty() || password.chars().count() >= min {
+        if password.is_empty() {
             return Ok(());
         }
-        Err(UsersError::ShortPassword(min))
+        Ok(self.password_policy().check(password)?)
     }
 
     /// Sets the log of logins and refused operations.

@@ -74,6 +74,10 @@ const THREADS: Reserved = Reserved {
             "accepts connections",
         ),
         (
+            "crates/kedge-mgmt/src/threads.rs",
+            "starts and ends threads of the pools themselves",
+        ),
+        (
             "crates/kedge-coordinator/src/cluster/peers.rs",
             "waits for each of the other nodes",
         ),

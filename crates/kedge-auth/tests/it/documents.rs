@@ -1,8 +1,8 @@
 //! The users that a cluster shares, as documents.
 
 use kedge_auth::{
-    AuthError, COMMON_DOCUMENT, GroupChange, Privileges, Roles, StoreProblem, UserChange,
-    UserDocuments, UserStore, UsersRevision,
+    AuthError, COMMON_DOCUMENT, CharacterClass, GroupChange, PasswordPolicy, Privileges, Roles,
+    StoreProblem, UserChange, UserDocuments, UserStore, UsersRevision,
 };
 
 use crate::logs_in;
@@ -36,6 +36,29 @@ fn store() -> UserStore {
         .set_user("bob", &in_group, Privileges::ALL, 2)
         .unwrap();
     store
+}
+
+#[test]
+fn password_policy_is_shared_with_the_users() {
+    let mut store = store();
+    assert_eq!(store.password_policy(), None);
+    let without = store.clone().into_shared(revision(7));
+    let policy = PasswordPolicy {
+        length_min: 9,
+        classes: [CharacterClass::Digits].into(),
+    };
+    store.set_password_policy(policy.clone());
+    let shared = store.into_shared(revision(8));
+    let documents = shared.to_documents();
+    let other = UserStore::new().unwrap();
+    let followed = other.with_documents(&documents).unwrap().unwrap();
+    assert_eq!(followed.password_policy(), Some(&policy));
+    let read = UserStore::from_json(&followed.to_json()).unwrap();
+    assert_eq!(read.password_policy(), Some(&policy));
+    // Documents without one are those of a cluster that has set none.
+    let documents = without.to_documents();
+    let followed = followed.with_documents(&documents).unwrap().unwrap();
+    assert_eq!(followed.password_policy(), None);
 }
 
 #[test]

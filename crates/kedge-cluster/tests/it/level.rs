@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use kedge_cluster::{
     ClusterError, ClusterMap, CompatLevel, Feature, LevelRange, NodeRecord, RecoveryType, Release,
     plan_failover, plan_full_recovery, plan_hold, plan_next_level, plan_recovery,
-    plan_recovery_type,
+    plan_recovery_type, plan_threads,
 };
 use serde_json::{Value, json};
 
@@ -28,6 +28,24 @@ fn with_field(map: &ClusterMap, field: &str, value: Value) -> Vec<u8> {
     let mut document: Value = serde_json::from_slice(&map.to_json()).expect("JSON");
     document[field] = value;
     document.to_string().into_bytes()
+}
+
+#[test]
+fn threads_of_all_nodes_are_a_setting_of_the_map_from_level_2_on() {
+    let before = crate::copies::map(2, 1, 4);
+    let some = |threads: &str| [("num_reader_threads".to_owned(), threads.to_owned())].into();
+    let after = plan_threads(&before, &some("3")).expect("it can be");
+    let after = after.expect("it is another number");
+    assert_eq!(after.threads(), &some("3"));
+    let read = ClusterMap::from_json(&after.to_json()).expect("it is read as it was written");
+    assert_eq!(read.threads(), after.threads());
+    assert_eq!(plan_threads(&after, &some("3")).expect("it can be"), None);
+    let mut first = before;
+    first.level = CompatLevel::FIRST;
+    plan_threads(&first, &some("3")).expect_err("it needs level 2");
+    let mut old = after;
+    old.level = CompatLevel::FIRST;
+    ClusterMap::from_json(&old.to_json()).expect_err("an earlier release cannot read it");
 }
 
 #[test]

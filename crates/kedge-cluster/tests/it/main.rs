@@ -5,6 +5,7 @@ mod copies;
 mod documents;
 mod drain;
 mod failover;
+mod groups;
 mod joining;
 mod level;
 mod manifest;

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use kedge_bucket::{BucketChange, BucketConfig};
 use kedge_cluster::{
-    AutoFailoverEdit, AutoFailoverSettings, ClusterError, ClusterMap, ManifestEdit, NodePositions,
-    NodeRecord, RecoveryType, Revision, plan_hold,
+    AutoFailoverEdit, AutoFailoverSettings, ClusterError, ClusterMap, GroupChange, ManifestEdit,
+    NodePositions, NodeRecord, RecoveryType, Revision, plan_group_change, plan_hold, plan_threads,
 };
 use kedge_coordination::lease::PromiseRequest;
 use kedge_node::coordination::{
@@ -152,6 +152,23 @@ impl ClusterControl for ClusterNode {
 
     fn limit_moves(&self, per_node: u8) -> Result<AppliedChange, ChangeError> {
         super::rebalance::limit_moves(self, per_node)
+    }
+
+    fn set_threads(
+        &self,
+        changes: &BTreeMap<String, String>,
+    ) -> Result<AppliedChange, ChangeError> {
+        self.change_map(|map| Ok(plan_threads(map, changes)?))
+    }
+
+    fn change_groups(&self, change: &GroupChange) -> Result<AppliedChange, ChangeError> {
+        let applied = self.change_map(|map| Ok(plan_group_change(map, change)?))?;
+        tracing::info!(
+            rev = applied.revision.rev,
+            ?change,
+            "server groups were changed"
+        );
+        Ok(applied)
     }
 
     fn create_bucket(&self, config: &BucketConfig) -> Result<AppliedChange, ChangeError> {

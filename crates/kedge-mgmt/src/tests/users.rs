@@ -695,3 +695,27 @@ fn passwords_have_a_minimum_length() {
     says(&ada.request("POST", "/controller/changePassword", "password=x"));
     assert_eq!(ada.request("GET", "/whoami", "").status, 200);
 }
+
+#[test]
+fn policy_of_passwords_holds_for_new_passwords_and_after_it_is_set() {
+    const POLICY: &str = "/settings/passwordPolicy";
+    let server = Server::start_with_passwords_of(6);
+    let initial = server.get(POLICY).json();
+    assert_eq!(initial["minLength"], 6);
+    assert_eq!(initial["enforceDigits"], false);
+    let weak = "password=abcdef&roles=ro_admin";
+    put(&server, "ada", weak).is(200, "\"\"");
+    let set = |form: &str| server.connect().request("POST", POLICY, form);
+    assert_eq!(set("enforceDigits=true").status, 400, "it needs a length");
+    let reply = set("minLength=4&enforceDigits=true");
+    assert_eq!(reply.status, 200, "{reply:?}");
+    assert_eq!(server.get(POLICY).json(), reply.json());
+    let refused = put(&server, "bob", weak);
+    assert_eq!(refused.status, 400, "{refused:?}");
+    let why = refused.json()["errors"]["password"].clone();
+    assert_eq!(why, "The password must contain a digit.");
+    put(&server, "bob", "password=abc1&roles=ro_admin").is(200, "\"\"");
+    // An existing password stays, and its user may not change the policy.
+    let mut ada = server.connect_as("ada", "abcdef");
+    assert_eq!(ada.request("POST", POLICY, "minLength=1").status, 403);
+}

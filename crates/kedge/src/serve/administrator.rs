@@ -85,7 +85,7 @@ pub(super) fn ensure(users: &Users, effective: &Effective) -> Result<(), ServeEr
     });
     drop(store);
     if matches!(action, Action::Add | Action::SetPassword) {
-        let checked = users.check_length(password);
+        let checked = users.check_password(password);
         checked.map_err(|error| ServeError::Administrator(error.to_string()))?;
     }
     match action {

@@ -6,6 +6,7 @@ use clap::{Args, Subcommand};
 use serde_json::Value;
 
 use super::auto_failover::AutoFailoverArgs;
+use super::server_groups::{self, GroupArgs};
 use super::table::table;
 use super::{ServerArgs, ToolError};
 use crate::client::ManagementClient;
@@ -101,6 +102,7 @@ enum ClusterCommand {
     /// for clients
     Balance,
     AutoFailover(AutoFailoverArgs),
+    Group(GroupArgs),
     /// Spread all vBuckets evenly over all nodes, without an interruption for clients
     ///
     /// As few copies as possible are made. A stopped or failed rebalance is resumed by the same command. Nodes that are failed
@@ -259,6 +261,7 @@ pub(crate) fn run(args: &ClusterArgs) -> Result<(), ToolError> {
         }
         ClusterCommand::Balance => moved(&post("balance", &[])?),
         ClusterCommand::AutoFailover(args) => super::auto_failover::run(&client, args)?,
+        ClusterCommand::Group(args) => server_groups::run(&client, args)?,
         ClusterCommand::Rebalance(args) => return rebalance(&client, &post, args),
     };
     Ok(output::print(&said)?)

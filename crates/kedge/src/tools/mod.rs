@@ -8,6 +8,7 @@ pub(crate) mod compact;
 pub(crate) mod confirm;
 pub(crate) mod couchstore;
 pub(crate) mod import;
+pub(crate) mod server_groups;
 pub(crate) mod set;
 pub(crate) mod stats;
 pub(crate) mod table;

@@ -25,7 +25,7 @@ use crate::process::{
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
     pub(crate) kv: SocketAddr,
-    mgmt: SocketAddr,
+    pub(crate) mgmt: SocketAddr,
     pid: u32,
 }
 
