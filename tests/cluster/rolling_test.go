@@ -23,25 +23,6 @@ func (n *node) restart(t *testing.T) {
 	start(t, n)
 }
 
-// connected waits until the SDK has a connection to every node. It waits for a while before it tries a lost node again, and
-// operations on vBuckets that move there before wait, too.
-func (c *clients) connected(t *testing.T, all nodes) {
-	t.Helper()
-	until(t, "clients are connected to all nodes", func() bool {
-		report, err := c.collection.Bucket().Ping(&gocb.PingOptions{ServiceTypes: []gocb.ServiceType{gocb.ServiceTypeKeyValue}})
-		if err != nil {
-			return false
-		}
-		reached := 0
-		for _, endpoint := range report.Services[gocb.ServiceTypeKeyValue] {
-			if endpoint.State == gocb.PingStateOk {
-				reached++
-			}
-		}
-		return reached == len(all)
-	})
-}
-
 // finishWithoutErrors fails the test if a client saw an error, too.
 func (c *clients) finishWithoutErrors(t *testing.T) {
 	t.Helper()
@@ -81,7 +62,6 @@ func (all nodes) drain(t *testing.T, each *node, load *clients) {
 func (all nodes) takeBack(t *testing.T, each *node, load *clients) {
 	t.Helper()
 	all.caughtUp(t)
-	load.connected(t, all)
 	load.more(t, 200)
 	until(t, "the actives are back", func() bool {
 		if err := all[0].tool(t, "balance"); err != nil {
@@ -106,7 +86,6 @@ func TestGracefulFailoverWithoutErrors(t *testing.T) {
 	last(all).restart(t)
 	all.recover(t, last(all))
 	all.caughtUp(t)
-	load.connected(t, all)
 	if err := all[0].tool(t, "balance"); err != nil {
 		t.Fatal(err)
 	}

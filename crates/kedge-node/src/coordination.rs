@@ -124,6 +124,9 @@ pub struct NodeReport {
     /// The release of the process.
     #[serde(default)]
     pub release: String,
+    /// The time since the restart of the node, in milliseconds; `None` if it was new when its process started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restarted_ms: Option<u64>,
     /// The compatibility levels that the process supports.
     #[serde(flatten)]
     pub levels: LevelRange,

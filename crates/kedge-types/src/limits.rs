@@ -132,6 +132,9 @@ pub const REBALANCE_MOVES_PER_NODE_MAX: u8 = 64;
 pub const SMALL_MOVES_TIMES_MAX: usize = 8;
 /// Largest number of actives that move away from a node, and to a node, at the same time in a drain or a graceful failover.
 pub const DRAIN_MOVES_PER_NODE: usize = 16;
+/// Time in seconds after the restart of a node before vBuckets move to it. SDKs that have lost a node try to connect again after up to
+/// five seconds (gocbcore's wait after a failed attempt), and operations on its vBuckets wait until then.
+pub const SDK_RECONNECT_SECS: u64 = 6;
 /// Time in seconds for which nodes to remove stay in the map without vBuckets. It is twice the interval at which SDKs fetch
 /// the map, 2.5 s.
 pub const REMOVAL_LINGER_SECS: u64 = 5;

@@ -172,11 +172,21 @@ impl CatchUp {
     /// next step; `None` when there are none, or `map` is another map.
     #[must_use]
     pub fn plan(&self, map: &ClusterMap) -> Option<ClusterMap> {
+        self.plan_without(map, &BTreeSet::new())
+    }
+
+    /// Returns the same map, but without takeovers by nodes that are awaited.
+    pub(super) fn plan_without(
+        &self,
+        map: &ClusterMap,
+        awaited: &BTreeSet<u16>,
+    ) -> Option<ClusterMap> {
         if map.revision != self.revision {
             return None;
         }
         let mut next = map.next();
-        let held = self.held_takers(map);
+        let mut held = self.held_takers(map);
+        held.extend(awaited);
         for bucket in &mut next.buckets {
             let name = bucket.name.clone();
             let of_bucket = (name.clone(), 0)..=(name, u16::MAX);

@@ -101,7 +101,8 @@ impl MapBucket {
         counts
     }
 
-    /// Begins moves away from drained nodes, each to the replica whose node has the fewest actives.
+    /// Begins moves away from drained nodes, each to the replica whose node has the fewest actives, or waits for one that
+    /// clients have to connect to again.
     fn begin_drain_moves(&mut self, drained: &BTreeSet<u16>, slots: &mut MoveSlots) {
         let mut counts = self.coming_actives();
         for vb in self.led_by_any(drained).collect::<Vec<u16>>() {
@@ -109,7 +110,10 @@ impl MapBucket {
                 continue;
             }
             let active = self.chains[usize::from(vb)].active();
-            let count = |node: &u16| (counts.get(node).copied().unwrap_or(0), *node);
+            let count = |node: &u16| {
+                let count = counts.get(node).copied().unwrap_or(0);
+                (slots.is_awaited(*node), count, *node)
+            };
             let taker = self.takers(vb, drained).min_by_key(count);
             let Some((from, to)) = active.zip(taker) else {
                 continue;

@@ -11,7 +11,7 @@ use super::{
 use crate::{Chain, ClusterError, ClusterMap, Feature, MapBucket};
 
 /// The largest numbers of vBuckets of a node that are copied or taken over at the same time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MoveLimits {
     /// To the node.
     pub incoming: usize,
@@ -19,6 +19,8 @@ pub struct MoveLimits {
     pub outgoing: usize,
     /// To or from the node, of a drain: only actives move, and no copies are made.
     pub drained: usize,
+    /// The nodes to which nothing moves yet, because clients have not connected to them again.
+    pub awaited: BTreeSet<u16>,
 }
 
 impl MoveLimits {
@@ -30,6 +32,7 @@ impl MoveLimits {
             incoming: moves,
             outgoing: moves,
             drained: DRAIN_MOVES_PER_NODE.max(moves),
+            awaited: BTreeSet::new(),
         }
     }
 
@@ -76,6 +79,11 @@ impl MoveSlots {
         slots
     }
 
+    /// Returns whether nothing moves to a node yet.
+    pub(super) fn is_awaited(&self, node: u16) -> bool {
+        self.limits.awaited.contains(&node)
+    }
+
     fn occupy(&mut self, from: u16, to: &[u16]) {
         *self.outgoing.entry(from).or_default() += to.len();
         for to in to {
@@ -87,8 +95,10 @@ impl MoveSlots {
     pub(super) fn take(&mut self, from: u16, to: &[u16]) -> bool {
         let sends = self.outgoing.get(&from).copied().unwrap_or(0);
         let may_send = sends == 0 || sends + to.len() <= self.limits.outgoing;
-        let may_receive =
-            |node: &u16| self.incoming.get(node).copied().unwrap_or(0) < self.limits.incoming;
+        let may_receive = |node: &u16| {
+            let receives = self.incoming.get(node).copied().unwrap_or(0);
+            receives < self.limits.incoming && !self.is_awaited(*node)
+        };
         let may_begin = self.limits.outgoing > 0 && may_send && to.iter().all(may_receive);
         if may_begin {
             self.occupy(from, to);
@@ -253,7 +263,7 @@ pub fn plan_round(
     copies: Option<&CatchUp>,
     limits: MoveLimits,
 ) -> Option<ClusterMap> {
-    let counted = copies.and_then(|copies| copies.plan(map));
+    let counted = copies.and_then(|copies| copies.plan_without(map, &limits.awaited));
     let begun = plan_steps(counted.as_ref().unwrap_or(map), limits).map(|mut begun| {
         begun.revision.rev = map.revision.rev + 1;
         begun

@@ -1,6 +1,6 @@
 //! Maps with one bucket, and what nodes tell of their copies.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kedge_cluster::{ClusterMap, CopyPosition, MapBucket, MoveLimits, NodePositions, plan_steps};
 use serde_json::json;
@@ -12,6 +12,7 @@ pub(crate) const UNLIMITED: MoveLimits = MoveLimits {
     incoming: usize::MAX,
     outgoing: usize::MAX,
     drained: usize::MAX,
+    awaited: BTreeSet::new(),
 };
 
 /// The map in which due changes of the number of replicas begin, all at once.

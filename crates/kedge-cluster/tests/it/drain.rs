@@ -15,6 +15,7 @@ const FEW: MoveLimits = MoveLimits {
     incoming: 1,
     outgoing: 1,
     drained: 4,
+    awaited: BTreeSet::new(),
 };
 
 fn request(nodes: &[u16], fails_over: bool) -> DrainRequest {
@@ -212,11 +213,11 @@ fn copies_in_progress_are_finished_before_their_active_moves() {
     let mut growing = map(3, 1, 12);
     growing.buckets[0].settings = json!({ "replicas": 2 });
     let growing = replicas(&growing).expect("copies begin");
-    let (begun, limits) = (begun(&growing, &[0], false), UNLIMITED);
-    assert_eq!(plan_steps(&begun, limits), None, "nothing can move yet");
+    let begun = begun(&growing, &[0], false);
+    assert_eq!(plan_steps(&begun, UNLIMITED), None, "nothing can move yet");
     let mut fewer = begun;
     fewer.buckets[0].next.retain(|vb, _| vb % 2 == 0);
-    let next = plan_steps(&fewer, limits).expect("the others can");
+    let next = plan_steps(&fewer, UNLIMITED).expect("the others can");
     assert_eq!(bucket(&next).next.len(), 6, "no copies begin");
     assert!(bucket(&next).moves.keys().all(|vb| vb % 2 == 1));
     assert!(next.moving() > 0);
@@ -255,4 +256,23 @@ proptest! {
         prop_assert_eq!(done.is_member(number), !fails_over);
         prop_assert_eq!(done.moving(), 0);
     }
+}
+
+#[test]
+fn drain_prefers_nodes_to_which_clients_are_connected() {
+    let awaits = |nodes: &[u16]| MoveLimits {
+        awaited: nodes.iter().copied().collect(),
+        ..UNLIMITED
+    };
+    // With two replicas there is another taker.
+    let two = begun(&map(3, 2, 60), &[0], false);
+    let next = plan_steps(&two, awaits(&[1])).expect("there is a taker");
+    let mut takers = next.buckets[0].moves.values();
+    assert_eq!(next.moving(), actives(&two, 0));
+    assert!(takers.all(|to| *to == 2));
+    // With one, the drain waits.
+    let one = begun(&map(3, 1, 60), &[0], false);
+    let next = plan_steps(&one, awaits(&[1])).expect("others move");
+    assert!((1..actives(&one, 0)).contains(&next.moving()));
+    assert_eq!(plan_steps(&one, awaits(&[1, 2])), None);
 }

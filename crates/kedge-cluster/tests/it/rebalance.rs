@@ -16,6 +16,7 @@ const FEW: MoveLimits = MoveLimits {
     incoming: 2,
     outgoing: 2,
     drained: 2,
+    awaited: BTreeSet::new(),
 };
 
 fn added(map: &ClusterMap, number: u16) -> ClusterMap {
@@ -184,6 +185,7 @@ fn no_node_sends_or_receives_more_than_its_limit() {
         incoming: 0,
         outgoing: 0,
         drained: 0,
+        ..FEW
     };
     let paused = begun(&added(&map(3, 1, 60), 1), &[]);
     assert_eq!(plan_steps(&paused, none), None);
@@ -221,7 +223,7 @@ fn takeovers_of_a_node_begin_together() {
     while !is_done(&now) {
         let mut copies = CatchUp::begin(&now);
         copies.note(&everyone(&now, 5));
-        now = plan_round(&now, Some(&copies), limits).unwrap_or(now);
+        now = plan_round(&now, Some(&copies), limits.clone()).unwrap_or(now);
         let moves = bucket(&now).moves.len();
         together.extend((moves > 0).then_some(moves));
         now = taken(&now);
@@ -241,9 +243,9 @@ fn more_vbuckets_begin_while_copies_end_within_a_round() {
         let mut copies = CatchUp::begin(&now);
         copies.note(&everyone(&now, 5));
         let limits = pace.limits(&now);
+        begun.push(limits.incoming);
         let next = plan_round(&now, Some(&copies), limits).expect("there is more to do");
         pace.note_round(&now, &next);
-        begun.push(limits.incoming);
         now = taken(&next);
     }
     assert_eq!(begun, [4, 4, 8, 16, 32, 32]);
@@ -276,6 +278,27 @@ fn large_vbuckets_do_not_exceed_the_moves_per_node() {
     assert_eq!(pace.limits(&moving).incoming, 8, "all copies have ended");
     pace.note_round(&moving, &moving);
     assert_eq!(pace.limits(&moving).incoming, 4, "no takeover has ended");
+}
+
+#[test]
+fn nothing_moves_to_a_node_that_clients_have_to_connect_to_again() {
+    let now = begun(&added(&map(3, 1, 60), 1), &[]);
+    let awaits = |node: u16| MoveLimits {
+        awaited: BTreeSet::from([node]),
+        ..UNLIMITED
+    };
+    assert_eq!(plan_steps(&now, awaits(3)), None, "all copies are for it");
+
+    // Its copies exist already, and count: only takeovers are left.
+    let mut now = steps(&now, UNLIMITED);
+    while bucket(&now).moves.is_empty() {
+        let mut copies = CatchUp::begin(&now);
+        copies.note(&everyone(&now, 5));
+        let next = plan_round(&now, Some(&copies), UNLIMITED).expect("it goes on");
+        let waits = plan_round(&now, Some(&copies), awaits(3)).unwrap_or(now.clone());
+        assert!(bucket(&waits).moves.is_empty());
+        now = next;
+    }
 }
 
 #[test]

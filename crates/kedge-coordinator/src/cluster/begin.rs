@@ -103,6 +103,11 @@ impl ClusterSetup {
         users.share(self.users.clone());
     }
 
+    /// Returns whether an earlier process of the node was a member.
+    pub(super) fn was_member(&self) -> bool {
+        self.saved.as_ref().is_some_and(|saved| saved.map.is_some())
+    }
+
     /// Returns the secret.
     #[must_use]
     pub fn secret(&self) -> &str {

@@ -37,6 +37,7 @@ mod peer;
 mod peers;
 mod rebalance;
 mod reconciler;
+mod reconnect;
 mod replicas;
 mod saved_map;
 mod status;
@@ -66,6 +67,7 @@ use self::auto_failover::FailoverControl;
 use self::followed::{Followed, bucket_uuids};
 use self::peer::{ASK_INTERVAL, ASK_TIMEOUT};
 use self::peers::Peers;
+use self::reconnect::Restart;
 use self::store::Store;
 use self::users::ClusterUsers;
 use crate::lease::NodeLease;
@@ -112,6 +114,7 @@ pub struct ClusterNode {
     this: Weak<Self>,
     /// True once this process has applied a map.
     begun: AtomicBool,
+    restart: Restart,
 }
 
 impl std::fmt::Debug for ClusterNode {
@@ -137,6 +140,7 @@ impl ClusterNode {
     ) -> Result<Arc<Self>, ClusterError> {
         let has_buckets = !registry.list().is_empty();
         let level = setup.options.release.levels.highest;
+        let restart = Restart::now(setup.was_member());
         let started = begin::start(&setup, ports, has_buckets, |node| {
             if has_buckets {
                 let dir = setup.file.dir();
@@ -181,6 +185,7 @@ impl ClusterNode {
             lease: OnceLock::new(),
             this: this.clone(),
             begun: AtomicBool::new(false),
+            restart,
         });
         node.shared_users
             .belong_to(node.followed.clone(), node.peers.clone());

@@ -8,6 +8,7 @@
 //!   map.
 //! * Nothing moves here while a node is about to be failed over: that decision is based on the positions before.
 
+use std::collections::BTreeSet;
 use std::sync::Weak;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -17,10 +18,13 @@ use kedge_node::coordination::{AppliedChange, ChangeError};
 use kedge_types::VbId;
 
 use super::change::{Commit, PlannedChange};
+use super::reconnect::{RECONNECT, awaiting_clients};
 use super::{ASK_INTERVAL, ClusterNode};
 
 /// The longest wait for moves by the caller. The moves go on afterwards.
 const MOVES_WITHIN: Duration = Duration::from_secs(60);
+/// The pause between two checks of whether clients have connected to the targets again.
+const RECONNECT_PAUSE: Duration = Duration::from_millis(100);
 /// The pause before a change of the map that failed, or has to wait, is tried again.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -80,6 +84,20 @@ impl ClusterNode {
         mut plan: impl FnMut(&ClusterMap) -> Result<Option<ClusterMap>, ChangeError>,
     ) -> Result<AppliedChange, ChangeError> {
         let began = Instant::now();
+        if let Some(map) = self.followed.map()
+            && self.peers.require_all(&map).is_ok()
+            && let Ok(Some(next)) = plan(&map)
+        {
+            let targets = moves_of(&next).into_iter().map(|(_, _, to)| to);
+            let targets: BTreeSet<u16> = targets.collect();
+            let awaited = || awaiting_clients(&self.peers, &map, self.report());
+            while !self.followed.is_stopping()
+                && began.elapsed() < RECONNECT
+                && !awaited().is_disjoint(&targets)
+            {
+                self.followed.rest(RECONNECT_PAUSE);
+            }
+        }
         let one_at_a_time = self.changing.lock();
         let begun = self.commit(|map| {
             if let Some(running) = map.running_rebalance() {

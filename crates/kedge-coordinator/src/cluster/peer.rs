@@ -362,6 +362,7 @@ mod tests {
             applied: None,
             users: 0,
             release: String::new(),
+            restarted_ms: None,
             levels: LevelRange::default(),
         };
         let mut status = PeerStatus {

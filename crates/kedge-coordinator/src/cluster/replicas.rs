@@ -6,19 +6,20 @@
 //! All nodes and all clients follow each map, which costs processor time that clients notice. So the steps that are due are
 //! one change of the map, and the pause after it is a multiple of the time that it took.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Weak;
 use std::time::{Duration, Instant};
 
 use kedge_cluster::{
-    CatchUp, ClusterMap, MapBucket, MovePace, NodePositions, plan_discarded, plan_next_level,
-    plan_round,
+    CatchUp, ClusterMap, MapBucket, MoveLimits, MovePace, NodePositions, plan_discarded,
+    plan_next_level, plan_round,
 };
 use kedge_node::coordination::ChangeError;
 use kedge_types::limits::REMOVAL_LINGER_SECS;
 
 use super::change::{Commit, PlannedChange};
 use super::level::{self, levels_of};
+use super::reconnect::awaiting_clients;
 use super::{ASK_INTERVAL, ASK_TIMEOUT, ClusterNode};
 
 /// The time for which nodes without vBuckets stay in the map at the end of a rebalance.
@@ -119,8 +120,16 @@ impl ClusterNode {
             pace,
             removal,
         } = progress;
+        let awaited = match map.running_rebalance() {
+            Some(_) => awaiting_clients(&self.peers, &map, self.report()),
+            None => BTreeSet::new(),
+        };
         let steps = self.advance(|map| {
-            let next = plan_round(map, catch_up.as_ref(), pace.limits(map))?;
+            let limits = MoveLimits {
+                awaited: awaited.clone(),
+                ..pace.limits(map)
+            };
+            let next = plan_round(map, catch_up.as_ref(), limits)?;
             removal.allows(map, &next).then_some(next)
         });
         if let Some(next) = self.followed.map() {

@@ -50,6 +50,7 @@ impl ClusterNode {
             applied: self.followed.applied_revision(),
             users: *self.users.followed().borrow(),
             release: self.followed.release.version.to_owned(),
+            restarted_ms: self.restart.age_ms(),
             levels: self.followed.release.levels,
         }
     }
