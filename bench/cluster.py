@@ -9,6 +9,7 @@ failover     from the command to the first accepted write
 automatic    from kill -9 to the first accepted write, and lost writes, beside Redis Sentinel
 pause        how long no node accepts writes for a vBucket that moves
 rebalance    from three nodes to four under load
+copies       new copies by DCP and from files
 rolling      rolling restart under load
 stores       etcd against the embedded store
 
@@ -16,10 +17,10 @@ QUICK=1 is a run under two minutes. See bench/README.md for what is measured and
 """
 
 import parts
-from cluster_parts import automatic, failover, lag, modes, pause, rebalance, rivals, rolling, stores
+from cluster_parts import automatic, copies, failover, lag, modes, pause, rebalance, rivals, rolling, stores
 from harness import build
 
-PARTS = [modes, rivals, lag, failover, automatic, pause, rebalance, rolling, stores]
+PARTS = [modes, rivals, lag, failover, automatic, pause, rebalance, copies, rolling, stores]
 
 
 def prepare(wanted):

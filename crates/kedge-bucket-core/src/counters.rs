@@ -238,8 +238,16 @@ totals! {
     BackfilledItems = "ep_dcp_backfilled_items",
     /// Backfills that failed, as the file could not be read.
     BackfillFailures = "ep_dcp_backfill_failures",
-    /// Time in microseconds for which the throttle delayed backfills that build new copies.
+    /// Time in microseconds for which the throttle delayed backfills and reads of files that build new copies.
     CopiesPausedUs = "ep_dcp_backfill_paused_us",
+    /// vBuckets that were filled with a copy of another node's file.
+    FileCopies = "ep_file_copies",
+    /// Bytes of these files.
+    FileCopyBytes = "ep_file_copy_bytes",
+    /// Copies of files that failed, after which DCP sent the changes.
+    FileCopyFailures = "ep_file_copy_failures",
+    /// Bytes of files that were sent for copies on other nodes.
+    FileCopySentBytes = "ep_file_copy_sent_bytes",
     /// Times that the slowest cursors of a vBucket were dropped, as streams kept too many changes in memory.
     CursorsDropped = "ep_cursors_dropped",
     /// Streams that returned to their file after that.

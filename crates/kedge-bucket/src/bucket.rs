@@ -3,6 +3,7 @@
 use crate::collections::BucketCollections;
 use crate::dcp::Dcp;
 use crate::documents::DocumentCommands;
+use crate::file_copies::FileCopies;
 use crate::file_readers::FileReaders;
 use crate::load_status::LoadStatus;
 use crate::scans::RangeScanner;
@@ -31,6 +32,7 @@ pub struct Bucket {
     pub(crate) files: Arc<FileReaders>,
     pub(crate) dcp: Arc<Dcp>,
     pub(crate) scans: Arc<RangeScanner>,
+    pub(crate) copies: Arc<FileCopies>,
     pub(crate) loaded: LoadStatus,
     /// The reason why the shutdown was not clean.
     pub(crate) unclean: OnceLock<String>,
@@ -85,6 +87,7 @@ impl Bucket {
             documents: DocumentCommands::new(&core, &signals.queues, &residency),
             collections: BucketCollections::new(&core),
             scans: Arc::new(RangeScanner::new(&core, &residency, &files)),
+            copies: Arc::new(FileCopies::new(&files, &residency)),
             dcp,
             files,
             states,
@@ -137,6 +140,12 @@ impl Bucket {
     #[must_use]
     pub fn dcp(&self) -> &Arc<Dcp> {
         &self.dcp
+    }
+
+    /// Returns the copies of vBuckets' files between nodes.
+    #[must_use]
+    pub fn copies(&self) -> &Arc<FileCopies> {
+        &self.copies
     }
 
     /// Returns the bucket's range scans.

@@ -93,6 +93,7 @@ mod compaction_tests;
 mod dcp;
 mod documents;
 mod dropping;
+mod file_copies;
 mod file_readers;
 mod flush_all;
 mod load_status;
@@ -117,6 +118,7 @@ pub use documents::{
     DocumentCommands, LookupTarget, ReturnMetaOp, StoreArgs, Write, WriteWithMeta,
 };
 pub use dropping::{DROPPING_FILE, finish_drop, remove_dir_marker_last};
+pub use file_copies::{FileCopies, FilePart, PreparedFile};
 pub use kedge_bucket_core::{
     BucketChange, BucketConfig, BucketError, BucketSetting, BucketSetup, CompactionChange,
     CompactionConfig, CompactionHours, CompactionPool, CompactionRate, Completions,
@@ -133,7 +135,7 @@ pub use kedge_persistence::{
 pub use kedge_replication::{EndReason, SourceState, StreamFlags, StreamItem, StreamRequest};
 pub use kedge_residency::{Fetch, Residency};
 pub use kedge_storage::{
-    CompactPhase, CompactionFigures, FileFigures, FileListing, ImportReport, ImportedFile,
+    CompactPhase, CompactionFigures, FileCopy, FileFigures, FileListing, ImportReport, ImportedFile,
 };
 pub use kedge_vbucket::{
     Change, CheckpointFigures, CursorFigures, DcpSnapshot, DurabilityFigures, FailoverTable,

@@ -29,6 +29,12 @@ pub(crate) static DCP_BACKFILL: TaskKind =
 /// The task that executes range scans, in time slices.
 pub(crate) static RANGE_SCAN: TaskKind =
     TaskKind::new("range_scan", Pool::Reader, Priority::Normal, ms(500));
+/// The task that opens a file for another node, or reads a part of it.
+pub(crate) static FILE_COPY: TaskKind =
+    TaskKind::new("file_copy", Pool::AuxIo, Priority::Normal, ms(500));
+/// The task that closes a file which another node does not read any more.
+pub(crate) static FILE_COPY_END: TaskKind =
+    TaskKind::new("file_copy_end", Pool::NonIo, Priority::Low, ms(100));
 /// The task that drops the slowest cursors of streams.
 pub(crate) static DCP_CURSORS: TaskKind =
     TaskKind::new("dcp_cursors", Pool::NonIo, Priority::Normal, ms(100));

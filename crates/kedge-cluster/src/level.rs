@@ -137,6 +137,8 @@ pub enum Feature {
     ServerGroups,
     /// The map has numbers of threads.
     Threads,
+    /// Nodes fill new copies with files of the active, which they request from it.
+    FileCopies,
 }
 
 impl Feature {
@@ -148,6 +150,7 @@ impl Feature {
             Self::MovesPerNode => (CompatLevel(2), "another number of moves per node"),
             Self::ServerGroups => (CompatLevel(2), "a change of server groups"),
             Self::Threads => (CompatLevel(2), "a change of the threads of all nodes"),
+            Self::FileCopies => (CompatLevel(2), "new copies from files"),
         }
     }
 

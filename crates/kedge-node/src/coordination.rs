@@ -478,6 +478,8 @@ pub enum StreamPhase {
     /// It waits for the connection, or for a retry.
     #[default]
     Waiting,
+    /// The file of the peer is being copied.
+    Copying,
     /// The stream was requested.
     Asked,
     /// The stream is open.
@@ -494,6 +496,7 @@ impl StreamPhase {
     pub fn name(self) -> &'static str {
         match self {
             Self::Waiting => "waiting",
+            Self::Copying => "copying",
             Self::Asked => "asked",
             Self::Streaming => "streaming",
             Self::RollingBack => "rolling_back",

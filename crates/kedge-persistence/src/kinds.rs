@@ -24,6 +24,9 @@ pub(crate) static MAKE_DURABLE: TaskKind =
 /// Rollback of a vBucket to an earlier seqno, in one run.
 pub(crate) static ROLLBACK: TaskKind =
     TaskKind::new("rollback", Pool::AuxIo, Priority::Normal, ms(60_000));
+/// Installation of a copy of another node's file, in one run.
+pub(crate) static FILE_INSTALL: TaskKind =
+    TaskKind::new("file_install", Pool::AuxIo, Priority::Normal, ms(60_000));
 /// Compaction of a vBucket's file, in one run.
 pub(crate) static COMPACTION: TaskKind =
     TaskKind::new("compaction", Pool::AuxIo, Priority::Low, ms(600_000));

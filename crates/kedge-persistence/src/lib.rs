@@ -75,6 +75,7 @@ mod dirty;
 mod events;
 mod flusher;
 mod import;
+mod install;
 mod kinds;
 mod load_report;
 mod log_space;
@@ -101,6 +102,7 @@ pub use compaction::{
 };
 pub use events::PersistenceEvents;
 pub use import::{import_files, vbuckets_of_files};
+pub use install::FileInstalls;
 pub use load_report::LoadReport;
 pub use persistence::Persistence;
 pub use quarantine::VbReset;

@@ -5,6 +5,7 @@ use crate::commit::CommitLog;
 use crate::compaction::Compactions;
 use crate::events::PersistenceEvents;
 use crate::flusher::FileFlusher;
+use crate::install::FileInstalls;
 use crate::quarantine::Quarantine;
 use crate::queues::WriteQueues;
 use crate::rollback::Rollbacks;
@@ -23,6 +24,7 @@ pub struct Persistence {
     pub(crate) applier: Arc<LogApplier>,
     pub(crate) compactions: Arc<Compactions>,
     pub(crate) rollbacks: Arc<Rollbacks>,
+    pub(crate) installs: Arc<FileInstalls>,
     pub(crate) quarantine: Quarantine,
     /// The state of each vBucket when the bucket was opened, or `None` for a vBucket that did not exist.
     pub(crate) states_at_open: OnceLock<Box<[Option<VbState>]>>,
@@ -57,6 +59,7 @@ impl Persistence {
         Self {
             compactions: Compactions::new(&shared, &applier),
             rollbacks: Arc::new(Rollbacks::new(&applier)),
+            installs: Arc::new(FileInstalls::new(&applier)),
             quarantine: Quarantine::new(&shared),
             states_at_open: OnceLock::new(),
             core,
@@ -93,6 +96,12 @@ impl Persistence {
     #[must_use]
     pub fn rollbacks(&self) -> &Arc<Rollbacks> {
         &self.rollbacks
+    }
+
+    /// Returns the installations of files that were copied from other nodes.
+    #[must_use]
+    pub fn installs(&self) -> &Arc<FileInstalls> {
+        &self.installs
     }
 
     /// Returns the queues of the writers.

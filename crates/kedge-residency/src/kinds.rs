@@ -28,6 +28,7 @@ pub(crate) static ITEM_COMPRESSOR: TaskKind =
 /// The keys in memory are written to the access log. A run is a slice.
 pub(crate) static ACCESS_SCANNER: TaskKind =
     TaskKind::new("access_scanner", Pool::AuxIo, Priority::Low, ms(500));
-/// Documents are read into memory while commands run. A run is a slice.
+/// Documents are read into memory while commands run, after a start or from a file that was copied from another node. A run
+/// is a slice.
 pub(crate) static WARMUP_DOCUMENTS: TaskKind =
     TaskKind::new("warmup_documents", Pool::AuxIo, Priority::Normal, ms(500));

@@ -80,6 +80,7 @@ mod commit;
 mod commits;
 mod compact;
 mod config;
+mod copy;
 mod error;
 mod events;
 mod import;
@@ -111,6 +112,7 @@ pub use compact::{
     ExpiredDocument,
 };
 pub use config::StorageConfig;
+pub use copy::{CompleteCopy, FileCopy};
 pub use error::StorageError;
 pub use import::{ImportProblem, ImportReport, ImportedFile, VbucketOfKey, vbuckets_of};
 pub use key_scan::KeyScan;

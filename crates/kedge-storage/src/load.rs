@@ -2,7 +2,7 @@
 
 use kedge_couchstore::kv::{PREPARE_PREFIX, SnapshotRange, split_prepare};
 use kedge_couchstore::{BodyForm, Entry, Snapshot};
-use kedge_types::{Seqno, VbId};
+use kedge_types::{Seqno, VbId, VbUuid};
 use kedge_vbucket::{FileCollections, FileState, Item, PersistedState};
 
 use crate::scan::decode_entry;
@@ -27,6 +27,8 @@ pub struct LoadedFile {
     pub superseded: Vec<Seqno>,
     /// The collections.
     pub collections: FileCollections,
+    /// The UUID of the reset that made place for the file, if it is a copy of another node's.
+    pub installed: Option<VbUuid>,
     /// The revision of the file.
     pub revision: FileRevision,
 }
@@ -40,6 +42,7 @@ impl LoadedFile {
             high_seqno: self.high_seqno,
             documents: self.documents,
             collections: self.collections,
+            installed: self.installed,
             prepares: {
                 let is_open = |item: &Item| self.superseded.binary_search(&item.seqno()).is_err();
                 self.prepares.into_iter().filter(is_open).collect()
@@ -110,6 +113,7 @@ impl Storage {
             tombstones: header.deleted_count(),
             prepares,
             superseded,
+            installed: document.installed,
             revision: guard.revision(),
         }))
     }

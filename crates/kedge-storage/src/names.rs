@@ -3,6 +3,7 @@
 //! ```text
 //! 17.couch.3                      the file of vBucket 17, in its third revision
 //! 17.couch.boot                   a file under construction
+//! 17.couch.copy.1                 a file that is being copied from another node
 //! 17.couch.3.compact              the copy of a compaction, and beside it 17.couch.3.compact.btree-tmp_N
 //! 17.couch.3.damaged              a quarantined file; of several .damaged.2 and so on
 //! 17.deleted.3                    an empty file: vBucket 17 was deleted, with all revisions up to the third
@@ -18,6 +19,7 @@ use crate::StorageError;
 
 const INFIX: &str = ".couch.";
 const BOOT: &str = "boot";
+const COPY: &str = "copy.";
 const DAMAGED: &str = "damaged";
 const DELETED: &str = ".deleted.";
 
@@ -42,6 +44,17 @@ pub(crate) fn file_name(vb: VbId, revision: FileRevision) -> String {
 /// Returns the name of a vBucket's file under construction.
 pub(crate) fn boot_name(vb: VbId) -> String {
     format!("{vb}{INFIX}{BOOT}")
+}
+
+/// Returns the `n`th name in this process for a file that is being copied from another node.
+pub(crate) fn copy_name(vb: VbId, n: u64) -> String {
+    format!("{vb}{INFIX}{COPY}{n}")
+}
+
+/// Returns `true` for what follows the vBucket in the name of an incomplete file.
+fn is_incomplete(rest: &str) -> bool {
+    let is_copy = |n: &str| n.parse::<u64>().is_ok();
+    rest == BOOT || rest.strip_prefix(COPY).is_some_and(is_copy)
 }
 
 /// Returns the `n`th name, counted from 1, for a quarantined file.
@@ -117,8 +130,8 @@ pub(crate) fn classify<'a>(
     let mut quarantine = vec![FileRevision(0); vbuckets];
     let mut needless = Vec::new();
     for name in names {
-        let is_boot =
-            parse(name).is_some_and(|(vb, rest)| rest == BOOT && usize::from(vb.get()) < vbuckets);
+        let is_boot = parse(name)
+            .is_some_and(|(vb, rest)| is_incomplete(rest) && usize::from(vb.get()) < vbuckets);
         if is_boot {
             needless.push(name.to_owned());
         } else if let Some((vb, revision)) = revision_of(name) {
@@ -227,6 +240,7 @@ mod tests {
                 "2.couch.0",
                 "2.couch.+7",
                 "2.couch.x",
+                "2.couch.copy.x",
                 "bucket.json",
                 "master.couch.1",
                 "couch.1",
@@ -243,6 +257,7 @@ mod tests {
                 "1.couch.9",
                 "1.couch.8",
                 "2.couch.boot",
+                "2.couch.copy.7",
                 "0.couch.2.compact",
                 "0.couch.2.compact.btree-tmp_3",
                 "5.deleted.3",

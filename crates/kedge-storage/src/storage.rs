@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use kedge_couchstore::{OnDamage, Options};
 use kedge_disk::{Disk, ObservedDisk};
@@ -32,6 +33,8 @@ pub struct Storage {
     pub(crate) pauses: ThrottlePause,
     pub(crate) catalog: FileCatalog,
     done: Arc<metered::DiskCounters>,
+    /// The number of files that were copied from other nodes.
+    pub(crate) copies: AtomicU64,
     slots: Box<[FileSlot]>,
 }
 
@@ -87,6 +90,7 @@ impl Storage {
             pauses: ThrottlePause::default(),
             catalog,
             done,
+            copies: AtomicU64::new(0),
             slots: slots
                 .map(|((found, judged), vb)| FileSlot::new(VbId(vb), found, judged))
                 .collect(),

@@ -144,6 +144,8 @@ ranks! {
     60, "open range scans; those that are being created or continued", "front-end threads, the task `range_scan`, statistics, shutdown", "nothing":
         ScansOpen = "`Scans::open`",
         ScanQueue = "`ScanLane::queue`";
+    60, "files that are being sent to other nodes", "the tasks `file_copy` and `file_copy_end`, front-end threads", "nothing: files are read without it":
+        FilesSent = "`FileSnapshots::open`";
     60, "queued and running compactions, their rate, the files to be examined, the waiters", "any", "nothing; waiters are notified without any of them":
         CompactionQueue = "`Compactions::queue`",
         CompactionThrottleState = "`CompactionThrottle::state`",

@@ -109,6 +109,12 @@ pub const RANGE_SCAN_IDLE_SECS: u64 = 180;
 pub const RANGE_SCAN_WAIT_MS_MAX: u64 = 60_000;
 /// Size in bytes of the keys and values of one RANGE_SCAN_CONTINUE (8 MiB), exceeded by one document at most.
 pub const RANGE_SCAN_CONTINUE_BYTES_MAX: u64 = 8 << 20;
+/// Largest number of files of a bucket that are open for copies on other nodes.
+pub const FILE_COPIES_SENT_MAX: usize = 64;
+/// Size in bytes of the largest part of a file that one GET_FILE_FRAGMENT reads (4 MiB).
+pub const FILE_PART_BYTES_MAX: u64 = 4 << 20;
+/// Idle time in seconds after which a file that is open for a copy is closed.
+pub const FILE_COPY_IDLE_SECS: u64 = 60;
 /// Length of the longest name of a DCP connection, in bytes.
 pub const DCP_NAME_BYTES_MAX: usize = 200;
 /// Longest interval between two NOOPs of a DCP connection, in seconds.
@@ -167,6 +173,7 @@ const _: () = assert!(STORED_KEY_BYTES_MAX <= u8::MAX as usize);
 const _: () = assert!(
     VALUE_BYTES_MAX + SYSTEM_XATTR_BYTES_MAX + STORED_KEY_BYTES_MAX + 64 < FRAME_BODY_BYTES_MAX
 );
+const _: () = assert!(FILE_PART_BYTES_MAX < FRAME_BODY_BYTES_MAX as u64);
 const _: () = assert!(LOCK_SECS_DEFAULT <= LOCK_SECS_MAX);
 const _: () = assert!(SYNC_WRITE_NODES_MAX <= CHAIN_NODES_MAX);
 const _: () = assert!(TOPOLOGY_CHAINS_MAX * CHAIN_NODES_MAX <= ACKNOWLEDGING_NODES_MAX);

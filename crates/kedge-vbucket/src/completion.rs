@@ -60,6 +60,11 @@ pub enum Completion {
         /// The keys or documents found.
         result: Result<ScanPart, Status>,
     },
+    /// A file for another node was opened, or a part of it was read.
+    FileRead {
+        /// The extras and the value of the response.
+        result: Result<(Vec<u8>, Vec<u8>), Status>,
+    },
     /// A wait without a value has ended, for example for a seqno to be persisted.
     Persisted(Result<(), Status>),
 }

@@ -20,13 +20,16 @@ pub struct FileState {
     pub prepares: Vec<Item>,
     /// The collections.
     pub collections: FileCollections,
+    /// The UUID of the reset that made place for the file, if it is a copy of another node's.
+    pub installed: Option<VbUuid>,
 }
 
 impl FileState {
-    /// Returns whether the failover table has the branch `uuid`, so the file was written after the branch began.
+    /// Returns whether the failover table has the branch `uuid`, or the file was installed in its place, so the file was
+    /// written after the branch began.
     pub(crate) fn knows(&self, uuid: VbUuid) -> bool {
         let branches = self.state.failover.entries();
-        branches.iter().any(|(known, _)| *known == uuid)
+        self.installed == Some(uuid) || branches.iter().any(|(known, _)| *known == uuid)
     }
 
     pub(crate) fn documents(&self) -> usize {

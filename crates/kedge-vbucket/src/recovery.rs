@@ -9,6 +9,8 @@
 //! * A reset or rollback is in the log before the file follows, and it names a branch that no earlier state knows. A
 //!   file that knows the branch was therefore written after the record: earlier replayed changes are discarded, and
 //!   replay restarts from the file. A file that does not know the branch is void or has to be rewound.
+//! * A file that was copied from another node names the reset that made place for it, whose branch its failover table
+//!   does not have. The log has no records of its documents, and everything else holds for it as well.
 //! * After a rollback, only a reset or a deletion may be logged before the file has followed.
 //! * The state is that of the last record with a state, or that of the file without such a record. The log is truncated
 //!   from its start, so a state record older than the file is always followed by the record of the file's state.
@@ -411,6 +413,22 @@ impl VbRecovery<'_> {
                 .add(Prepare::inherited(hash, item, level));
         }
         durability.prepares.record_completed(progress.completed);
+        Ok(())
+    }
+
+    /// Takes over a copy of another node's file, which was installed after [`VbRecovery::reset_for_file`].
+    ///
+    /// # Errors
+    /// [`ReplayError::BadPrepare`] if the prepares of the file are inconsistent.
+    pub fn install(&mut self, base: &FileState) -> Result<(), ReplayError> {
+        self.start_from(base)?;
+        // A stream that began meanwhile is one of the empty vBucket.
+        self.vb.store.changes.wake_streams();
+        let consistent = self.vb.store.history.consistent_seqno();
+        let VBucket {
+            store, durability, ..
+        } = &mut *self.vb;
+        durability.begin_persisted(consistent, store);
         Ok(())
     }
 

@@ -47,6 +47,26 @@ impl VbRecovery<'_> {
     }
 }
 
+impl VbRecovery<'_> {
+    /// Resets an empty vBucket to make place for a copy of another node's file. Nothing is applied to its file until
+    /// [`VbRecovery::install`] or [`VbRecovery::give_up_copy`], see [`crate::VbStore::is_rewinding`].
+    ///
+    /// # Panics
+    /// If the vBucket is not empty.
+    pub fn reset_for_file(&mut self, uuid: VbUuid) {
+        let history = &mut self.vb.store.history;
+        assert_eq!(history.high_seqno, Seqno(0), "a file replaces nothing");
+        let catch_up = history.catch_up.take();
+        drop(replace_all(self.vb, uuid, catch_up));
+        self.vb.store.unapplied.rewinding = true;
+    }
+
+    /// Leaves the vBucket empty, because no file was installed.
+    pub fn give_up_copy(&mut self) {
+        self.vb.store.unapplied.rewinding = false;
+    }
+}
+
 /// Returns the last seqno up to which the vBucket may have acknowledged prepares. After a restart in the middle of a
 /// snapshot, the acknowledged seqno is not exactly known.
 fn acknowledged_upto(vb: &VBucket) -> Seqno {

@@ -110,6 +110,10 @@ const THREADS: Reserved = Reserved {
             "the event loop of management",
         ),
         (
+            "crates/kedge-coordinator/src/replication/files.rs",
+            "reads a file from another node, and waits for its throttle",
+        ),
+        (
             "crates/kedge-coordinator/src/replication/mod.rs",
             "the event loop of replication",
         ),

@@ -211,6 +211,10 @@ mod tests {
             serde_json::from_str::<BucketConfig>(&older).unwrap(),
             config
         );
+        let later = JSON.replace(r#","keep"#, r#","file_copy_min_bytes":1,"keep"#);
+        let config: BucketConfig = serde_json::from_str(&later).unwrap();
+        assert_eq!(config.file_copy_min_bytes, 1);
+        assert_eq!(serde_json::to_string(&config).unwrap(), later);
         let least = r#"{"name":"b","uuid":"0","vbuckets":1,"quota_bytes":2,"flush_enabled":false,"compaction":{}}"#;
         let least: BucketConfig = serde_json::from_str(least).unwrap();
         let expected = BucketConfig {

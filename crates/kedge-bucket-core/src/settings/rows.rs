@@ -38,6 +38,18 @@ mod ratio {
     }
 }
 
+/// The default of `file_copy_min_bytes`.
+const FILE_COPY_MIN_BYTES: u64 = 4 << 20;
+
+/// Returns whether the setting is left out, so that the release before this one reads the settings of a bucket.
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "the signature is serde's"
+)]
+fn is_usual_file_copy(bytes: &u64) -> bool {
+    *bytes == FILE_COPY_MIN_BYTES
+}
+
 settings! {
     /// The settings of one bucket, kept as `bucket.json` in its directory.
     BucketConfig,
@@ -105,6 +117,10 @@ settings! {
     apply_max_lag_ms: u64 as Millis = 30_000, "apply_max_lag", serve "Storage";
     /// Size below which the log is to stay: changes are applied to the files earlier when it is reached.
     log_bytes_max: u64 as Bytes = 1 << 30, "log_bytes_max", serve "Storage";
+    /// Size of a vBucket's file from which on a new copy on this node is filled with the file of the active, instead of
+    /// one change after the other. 0: never.
+    #[serde(skip_serializing_if = "is_usual_file_copy")]
+    file_copy_min_bytes: u64 as Bytes = FILE_COPY_MIN_BYTES, "file_copy_min_bytes", note "4MiB", serve "Storage";
     /// Files of vBuckets stay open between two uses.
     keep_files_open: bool = true, "keep_files_open", serve "Storage", at start;
     /// Largest number of files that stay open. All buckets together keep no more than a quarter of the files that the process

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use kedge_bucket::{Bucket, BucketChange, BucketConfig, NodeName, Topology, VbRole};
 use kedge_cluster::{
-    Chain, ClusterMap, CopyPosition, MapBucket, NodePositions, Revision, VbucketRole,
+    Chain, ClusterMap, CopyPosition, Feature, MapBucket, NodePositions, Revision, VbucketRole,
 };
 use kedge_node::coordination::PeerAddress;
 use kedge_node::registry::RegistryError;
@@ -420,6 +420,7 @@ impl ClusterNode {
                     host: node.host.clone(),
                     port: node.kv_port,
                 },
+                from_files: map.has(Feature::FileCopies),
                 takeovers: taken.copied().map(VbId).collect(),
                 copies: copied.copied().map(VbId).collect(),
                 vbuckets: vbuckets.into_iter().map(VbId).collect(),

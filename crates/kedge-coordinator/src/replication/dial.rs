@@ -64,14 +64,7 @@ pub(crate) fn dial(
     bucket: &str,
     identity: &NodeIdentity,
 ) -> Result<TcpStream, DialError> {
-    let mut dialog = Dialog::open(peer)?;
-    dialog.hello(identity)?;
-    dialog.login(identity)?;
-    let name = bucket.as_bytes();
-    dialog
-        .send(|out| SelectBucket { name }.encode(&RequestWriter::new(Opcode::SelectBucket), out))?;
-    dialog.answer(Opcode::SelectBucket)?;
-    dialog.into_stream()
+    Dialog::begin(peer, bucket, identity)?.into_stream()
 }
 
 fn connect(peer: &PeerAddress) -> Result<TcpStream, DialError> {
@@ -92,18 +85,38 @@ fn is_itself(stream: &TcpStream, address: SocketAddr) -> bool {
 }
 
 /// A connection with one request and reply at a time.
-struct Dialog {
+pub(super) struct Dialog {
     stream: TcpStream,
     received: Vec<u8>,
 }
 
 /// The reply to a request.
-struct DialAnswer {
+pub(super) struct DialAnswer {
     status: Status,
-    value: Vec<u8>,
+    pub(super) extras: Vec<u8>,
+    pub(super) value: Vec<u8>,
 }
 
 impl Dialog {
+    /// Opens a connection: logged in, with the bucket selected and all features negotiated.
+    ///
+    /// # Errors
+    /// The first step that failed.
+    pub(super) fn begin(
+        peer: &PeerAddress,
+        bucket: &str,
+        identity: &NodeIdentity,
+    ) -> Result<Self, DialError> {
+        let mut dialog = Self::open(peer)?;
+        dialog.hello(identity)?;
+        dialog.login(identity)?;
+        let name = bucket.as_bytes();
+        let select = SelectBucket { name };
+        dialog.send(|out| select.encode(&RequestWriter::new(Opcode::SelectBucket), out))?;
+        dialog.answer(Opcode::SelectBucket)?;
+        Ok(dialog)
+    }
+
     fn open(peer: &PeerAddress) -> Result<Self, DialError> {
         let stream = connect(peer)?;
         stream.set_nodelay(true)?;
@@ -115,7 +128,7 @@ impl Dialog {
         })
     }
 
-    fn send(&mut self, compose: impl FnOnce(&mut Vec<u8>)) -> Result<(), DialError> {
+    pub(super) fn send(&mut self, compose: impl FnOnce(&mut Vec<u8>)) -> Result<(), DialError> {
         let mut out = Vec::new();
         compose(&mut out);
         Ok(self.stream.write_all(&out)?)
@@ -124,12 +137,8 @@ impl Dialog {
     fn receive(&mut self, opcode: Opcode) -> Result<DialAnswer, DialError> {
         loop {
             let consumed = match parse_response(&self.received, ANSWER_BYTES_MAX) {
-                ParseReply::Incomplete { .. } => {
-                    let mut buffer = [0; 4 << 10];
-                    match self.stream.read(&mut buffer)? {
-                        0 => return Err(DialError::Closed),
-                        count => self.received.extend_from_slice(&buffer[..count]),
-                    }
+                ParseReply::Incomplete { need } => {
+                    self.read(need)?;
                     continue;
                 }
                 ParseReply::Fatal(error) => return Err(DialError::Malformed(error.to_string())),
@@ -144,19 +153,44 @@ impl Dialog {
                         opcode: opcode.name(),
                         status: format!("{:#06x}", reply.status_code),
                     })?;
-                    let value = reply.value.to_vec();
+                    let answer = DialAnswer {
+                        status,
+                        extras: reply.extras.to_vec(),
+                        value: reply.value.to_vec(),
+                    };
                     self.received.drain(..consumed);
-                    return Ok(DialAnswer { status, value });
+                    return Ok(answer);
                 }
             };
             self.received.drain(..consumed);
         }
     }
 
+    /// Reads until so many bytes were received, or once if that is not known.
+    fn read(&mut self, need: usize) -> Result<(), DialError> {
+        let missing = need.saturating_sub(self.received.len()).max(4 << 10);
+        let begin = self.received.len();
+        self.received.resize(begin + missing, 0);
+        let read = self.stream.read(&mut self.received[begin..]);
+        self.received.truncate(begin + *read.as_ref().unwrap_or(&0));
+        match read? {
+            0 => Err(DialError::Closed),
+            _ => Ok(()),
+        }
+    }
+
     fn answer(&mut self, opcode: Opcode) -> Result<Vec<u8>, DialError> {
+        Ok(self.whole_answer(opcode)?.value)
+    }
+
+    /// Waits for the reply to a request.
+    ///
+    /// # Errors
+    /// `Refused` for a reply without success; errors of the connection.
+    pub(super) fn whole_answer(&mut self, opcode: Opcode) -> Result<DialAnswer, DialError> {
         let answer = self.receive(opcode)?;
         match answer.status {
-            Status::Success | Status::AuthContinue => Ok(answer.value),
+            Status::Success | Status::AuthContinue => Ok(answer),
             status => Err(DialError::Refused {
                 opcode: opcode.name(),
                 status: status.name().to_owned(),

@@ -15,6 +15,7 @@
 mod backoff;
 mod copy_limit;
 mod dial;
+mod files;
 mod input;
 mod link;
 mod plan;
@@ -38,6 +39,7 @@ use kedge_types::{Seqno, Status, SystemClock, VbId};
 use mio::{Poll, Waker};
 
 use dial::DialError;
+use files::FileCopyError;
 use status::ReplicationStatus;
 use thread::{LinkThread, WAKER};
 
@@ -69,6 +71,13 @@ pub(crate) enum LinkMessage {
         asked: u64,
         state: VbState,
         result: Result<(), Status>,
+    },
+    /// A copy of a file ended: the high seqno of the installed file, or the reason why DCP is used.
+    FileCopied {
+        link: u64,
+        vb: VbId,
+        asked: u64,
+        result: Result<Seqno, FileCopyError>,
     },
     /// The listener for vBuckets that were taken over.
     Heir(Heir),

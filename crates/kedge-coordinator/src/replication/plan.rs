@@ -14,6 +14,8 @@ pub struct ReplicationSource {
     pub peer: PeerAddress,
     /// The vBuckets, which this node has as replicas, or pending.
     pub vbuckets: Vec<VbId>,
+    /// True if new copies may be filled with files of the peer: all nodes of the cluster know that.
+    pub from_files: bool,
     /// The vBuckets that this node takes over: it gets all their data from the peer, which gives them up.
     pub takeovers: BTreeSet<VbId>,
     /// The vBuckets that are new copies: no SyncWrite waits for this node. Their data may be throttled.

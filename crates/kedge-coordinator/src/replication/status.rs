@@ -22,10 +22,16 @@ pub(super) struct LinkTotals {
     pub(super) takeovers: AtomicU64,
     pub(super) acks: AtomicU64,
     pub(super) copy_bytes: AtomicU64,
+    /// vBuckets that were filled with files.
+    pub(super) files: AtomicU64,
+    /// Bytes of parts of files that arrived.
+    pub(super) file_bytes: AtomicU64,
+    /// Copies of files that failed.
+    pub(super) file_failures: AtomicU64,
 }
 
 impl LinkTotals {
-    /// Adds to a total. Only one thread counts.
+    /// Adds to a total.
     pub(super) fn add(total: &AtomicU64, count: u64) {
         total.fetch_add(count, Ordering::Relaxed);
     }
@@ -122,6 +128,9 @@ impl ReplicationStatus {
             ("replication_takeovers", load(&totals.takeovers)),
             ("replication_copy_bytes", load(&totals.copy_bytes)),
             ("replication_copy_bytes_per_sec_max", copy_limit),
+            ("replication_files", load(&totals.files)),
+            ("replication_file_bytes", load(&totals.file_bytes)),
+            ("replication_file_failures", load(&totals.file_failures)),
         ] {
             each(name, &value.to_string());
         }

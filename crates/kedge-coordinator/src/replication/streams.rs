@@ -1,5 +1,7 @@
 //! The streams of a link: from the events of frames to the bucket.
 
+mod files;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -9,9 +11,9 @@ use kedge_node::inbox::Inbox;
 use kedge_replication::{Consumer, ConsumerEvent, StreamFlags};
 use kedge_types::{Seqno, Status, VbId};
 
-use super::LinkMessage;
 use super::backoff::RetryBackoff;
 use super::status::{LinkStatusCell, LinkTotals};
+use super::{LinkMessage, NodeIdentity};
 
 /// The number of changes of a vBucket after which they are passed to the bucket.
 const BATCH_MAX: usize = 512;
@@ -21,6 +23,10 @@ const BATCH_MAX: usize = 512;
 enum FollowPhase {
     /// The stream is requested at this time, in nanoseconds of the monotonic clock.
     Waiting(u64),
+    /// Other files are being copied first.
+    WaitingForFiles,
+    /// The file of the peer is being copied.
+    Copying,
     Asked,
     Streaming,
     RollingBack,
@@ -39,11 +45,13 @@ struct FollowedStream {
     backoff: RetryBackoff,
     /// True if it was rolled back since it last followed.
     went_back: bool,
+    /// True if a copy of the peer's file was tried.
+    tried_file: bool,
 }
 
 impl FollowedStream {
     /// Returns a check that this attempt is still the current one.
-    fn still(&self) -> impl Fn() -> bool + Send + 'static {
+    fn still(&self) -> impl Fn() -> bool + Clone + Send + 'static {
         let attempt = Arc::downgrade(&self.attempt);
         move || attempt.strong_count() > 0
     }
@@ -91,6 +99,10 @@ pub(super) struct LinkStreams {
     copied: u64,
     /// The time before which no stream is requested.
     next_ns: Option<u64>,
+    /// True if new copies may be filled with files.
+    pub(super) from_files: bool,
+    /// This node, as the peer knows it; `None` before the first connection.
+    pub(super) identity: Option<Arc<NodeIdentity>>,
 }
 
 impl LinkStreams {
@@ -114,6 +126,8 @@ impl LinkStreams {
             count: 0,
             copied: 0,
             next_ns: None,
+            from_files: false,
+            identity: None,
         }
     }
 
@@ -148,6 +162,8 @@ impl LinkStreams {
                 self.next_ns = Some(self.next_ns.map_or(at, |next| next.min(at)));
                 StreamPhase::Waiting
             }
+            FollowPhase::WaitingForFiles => StreamPhase::Waiting,
+            FollowPhase::Copying => StreamPhase::Copying,
             FollowPhase::Asked => StreamPhase::Asked,
             FollowPhase::Streaming => {
                 stream.backoff.reset();
@@ -197,6 +213,7 @@ impl LinkStreams {
             phase: FollowPhase::Waiting(now_ns),
             backoff: RetryBackoff::default(),
             went_back: false,
+            tried_file: false,
         };
         self.streams.insert(vb, stream);
         self.set(vb, FollowPhase::Waiting(now_ns));
@@ -220,6 +237,7 @@ impl LinkStreams {
             bucket.dcp().end_passive_stream(vb);
         }
         self.board.lock().vbuckets.remove(&vb);
+        self.resume_waiting_for_files(0);
     }
 
     /// Returns whether all received data was passed to the bucket.
@@ -248,7 +266,7 @@ impl LinkStreams {
     /// Requests the streams that are due.
     pub(super) fn ask(
         &mut self,
-        bucket: &Bucket,
+        bucket: &Arc<Bucket>,
         now_ns: u64,
         consumer: &mut Consumer,
         out: &mut Vec<u8>,
@@ -269,6 +287,7 @@ impl LinkStreams {
         }
         for vb in due {
             match bucket.dcp().resume_point(vb) {
+                Ok(from) if self.begin_file(bucket, vb, from.start) => {}
                 Ok(from) => {
                     // A pending vBucket gets missing data from another copy, whatever its state there.
                     let flags = match bucket.vbucket_state(vb) {
@@ -278,14 +297,18 @@ impl LinkStreams {
                     };
                     consumer.add_stream(vb, &from, flags, out);
                     self.set(vb, FollowPhase::Asked);
-                    self.attempts += 1;
-                    if let Some(stream) = self.streams.get_mut(&vb) {
-                        stream.asked = self.attempts;
-                        stream.attempt = Arc::default();
-                    }
+                    self.begin_attempt(vb);
                 }
                 Err(status) => self.try_later(vb, now_ns, status.name()),
             }
+        }
+    }
+
+    fn begin_attempt(&mut self, vb: VbId) {
+        self.attempts += 1;
+        if let Some(stream) = self.streams.get_mut(&vb) {
+            stream.asked = self.attempts;
+            stream.attempt = Arc::default();
         }
     }
 

@@ -208,6 +208,18 @@ impl LinkThread {
                     state,
                     result,
                 } => self.on_state_set(link, vb, asked, state, result),
+                LinkMessage::FileCopied {
+                    link,
+                    vb,
+                    asked,
+                    result,
+                } => {
+                    let now_ns = self.now_ns();
+                    if let Some(link) = self.links.get_mut(&link) {
+                        link.streams.on_file_copied(vb, asked, result, now_ns);
+                    }
+                    self.due.insert(link);
+                }
                 LinkMessage::Heir(heir) => self.heir = Some(heir),
                 LinkMessage::Stop => self.stopping = true,
             }
@@ -325,6 +337,7 @@ impl LinkThread {
         let Some(identity) = &self.identity else {
             return;
         };
+        link.streams.identity = Some(Arc::clone(identity));
         if !matches!(link.stage, LinkStage::Dialing(current) if current == attempt) {
             return;
         }
@@ -414,11 +427,13 @@ impl LinkThread {
         // For each vBucket, true if it is taken over.
         let mut wanted: BTreeMap<PeerAddress, BTreeMap<VbId, bool>> = BTreeMap::new();
         let mut copied = BTreeSet::new();
+        let from_files = sources.iter().any(|source| source.from_files);
         for ReplicationSource {
             peer,
             vbuckets,
             takeovers,
             copies,
+            from_files: _,
         } in sources
         {
             copied.extend(copies);
@@ -464,6 +479,7 @@ impl LinkThread {
                 None => self.new_link(name, peer),
             };
             if let Some(link) = self.links.get_mut(&id) {
+                link.streams.from_files = from_files;
                 for (vb, takeover) in vbuckets {
                     link.streams.add(vb, takeover, now_ns);
                     self.routes.insert((target, vb), id);

@@ -56,6 +56,8 @@ pub struct VbStateDocument {
     pub replication_topology: Option<Vec<Vec<Option<String>>>>,
     /// The point that the vBucket must reach again since a rollback. Only Kedge writes it.
     pub catch_up: Option<CatchUpEntry>,
+    /// The UUID of the reset that made place for this file, if it is a copy of another node's. Only Kedge writes it.
+    pub installed: Option<VbUuid>,
 }
 
 /// The state of a vBucket on its node.
@@ -133,6 +135,12 @@ struct VbStateJson {
     high_prepared_seqno: u64,
     #[serde(default = "no_epoch", with = "decimal")]
     hlc_epoch: i64,
+    #[serde(
+        default,
+        with = "decimal_or_none",
+        skip_serializing_if = "Option::is_none"
+    )]
+    installed: Option<u64>,
     #[serde(default, with = "decimal_or_none")]
     max_cas: Option<u64>,
     #[serde(with = "decimal")]
@@ -143,10 +151,8 @@ struct VbStateJson {
     might_contain_xattrs: bool,
     #[serde(default)]
     namespaces_supported: bool,
-    #[serde(default, with = "decimal")]
-    on_disk_prepare_bytes: u64,
-    #[serde(default, with = "decimal")]
-    on_disk_prepares: u64,
+    #[serde(flatten)]
+    on_disk: OnDiskPreparesJson,
     #[serde(default, with = "decimal")]
     prepared_seqno: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -158,6 +164,15 @@ struct VbStateJson {
     state: VbStateKind,
     #[serde(default = "first_version")]
     version: u32,
+}
+
+/// The fields about prepares in the file.
+#[derive(Serialize, Deserialize)]
+struct OnDiskPreparesJson {
+    #[serde(default, with = "decimal")]
+    on_disk_prepare_bytes: u64,
+    #[serde(default, with = "decimal")]
+    on_disk_prepares: u64,
 }
 
 impl VbStateDocument {
@@ -186,6 +201,7 @@ impl VbStateDocument {
             failover_table: None,
             replication_topology: None,
             catch_up: None,
+            installed: None,
         }
     }
 
@@ -222,13 +238,14 @@ impl VbStateDocument {
             prepared_seqno: Seqno(json.prepared_seqno),
             high_prepared_seqno: Seqno(json.high_prepared_seqno),
             max_visible_seqno: json.max_visible_seqno.map_or(high_seqno, Seqno),
-            on_disk_prepares: json.on_disk_prepares,
-            on_disk_prepare_bytes: json.on_disk_prepare_bytes,
+            on_disk_prepares: json.on_disk.on_disk_prepares,
+            on_disk_prepare_bytes: json.on_disk.on_disk_prepare_bytes,
             checkpoint: json.checkpoint_type,
             build: json.build,
             failover_table: json.failover_table,
             replication_topology: json.replication_topology,
             catch_up: json.catch_up,
+            installed: json.installed.map(VbUuid),
         })
     }
 
@@ -249,13 +266,16 @@ impl VbStateDocument {
             failover_table: self.failover_table.clone(),
             high_prepared_seqno: self.high_prepared_seqno.get(),
             hlc_epoch,
+            installed: self.installed.map(VbUuid::get),
             max_cas: Some(self.max_cas.get()),
             max_deleted_seqno: self.max_deleted_seqno.get(),
             max_visible_seqno: Some(self.max_visible_seqno.get()),
             might_contain_xattrs: self.might_contain_xattrs,
             namespaces_supported: self.namespaces_supported,
-            on_disk_prepare_bytes: self.on_disk_prepare_bytes,
-            on_disk_prepares: self.on_disk_prepares,
+            on_disk: OnDiskPreparesJson {
+                on_disk_prepare_bytes: self.on_disk_prepare_bytes,
+                on_disk_prepares: self.on_disk_prepares,
+            },
             prepared_seqno: self.prepared_seqno.get(),
             replication_topology: self.replication_topology.clone(),
             snap_end: self.snap_end.get(),

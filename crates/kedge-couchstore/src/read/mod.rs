@@ -8,6 +8,7 @@ mod entry;
 mod get;
 mod located;
 mod nodes;
+mod prefix;
 mod scan;
 
 use std::path::Path;

@@ -8,7 +8,7 @@ use kedge_protocol::binary::commands::{encode_counter, push_key};
 use kedge_protocol::binary::{Feature, Opcode};
 use kedge_types::{Cas, Datatype, Status, decode_leb128};
 
-use super::{key_stats, lock, meta, range_scan, subdoc, with_meta};
+use super::{file_copy, key_stats, lock, meta, range_scan, subdoc, with_meta};
 use crate::session::{CommandFailure, Composer, ReplyKind, inflated};
 
 /// Composes the reply of a parked command that a bucket has completed.
@@ -65,6 +65,7 @@ pub(crate) fn complete(
         }
         ReplyKind::ScanCreated => range_scan::created(composer, completion, out)?,
         ReplyKind::ScanPart => range_scan::part(composer, completion, out)?,
+        ReplyKind::FileRead => file_copy::read(composer, completion, out)?,
         ReplyKind::ScanFailed => return Err(Status::Internal.into()),
         ReplyKind::Keys => {
             let mut value = Vec::new();
@@ -169,6 +170,7 @@ pub(crate) fn status_of(completion: Completion) -> Result<(), Status> {
         Completion::Keys { result } => result.map(drop),
         Completion::ScanMade { result } => result.map(drop),
         Completion::Scanned { result } => result.map(drop),
+        Completion::FileRead { result } => result.map(drop),
     }
 }
 

@@ -13,6 +13,7 @@ mod config;
 pub(crate) mod context;
 mod dcp;
 mod dcp_stats;
+mod file_copy;
 mod flush;
 mod get;
 mod hello;

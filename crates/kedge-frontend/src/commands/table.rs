@@ -9,9 +9,9 @@ use kedge_protocol::binary::Opcode;
 
 use super::context::{CommandRow, LongRun, RequiredAccess};
 use super::{
-    arithmetic, collections, compact, concat, config, dcp, flush, get, hello, keys, lock, meta,
-    misc, observe, range_scan, remove, sasl, seqno, stat, store, subdoc, timer, touch, vbucket,
-    with_meta,
+    arithmetic, collections, compact, concat, config, dcp, file_copy, flush, get, hello, keys,
+    lock, meta, misc, observe, range_scan, remove, sasl, seqno, stat, store, subdoc, timer, touch,
+    vbucket, with_meta,
 };
 use crate::session::{ReplyKind, Rights};
 
@@ -340,6 +340,24 @@ commands! {
             tested: "codec server bucket",
             notes: "the response is sent when the deletion is durable with `async=0`, else at once. A deleted vBucket serves no commands from that moment on",
         }
+        [PrepareSnapshot] {
+            run: file_copy::prepare, access: RequiredAccess::Bucket(Rights::MANAGE), timing: None,
+            reply: ReplyKind::FileRead, long: LongRun::Never,
+            tested: "codec server bucket",
+            notes: "between nodes of the cluster: opens the file of an active vBucket at a consistent point. The fields are Kedge's own ([DCP](reference/dcp.md#copies-of-files))",
+        }
+        [GetFileFragment] {
+            run: file_copy::fragment, access: RequiredAccess::Bucket(Rights::MANAGE), timing: None,
+            reply: ReplyKind::FileRead, long: LongRun::Never,
+            tested: "codec server bucket",
+            notes: "between nodes of the cluster: reads up to 4 MiB of such a file, at the throttle of compactions",
+        }
+        [ReleaseSnapshot] {
+            run: file_copy::release, access: RequiredAccess::Bucket(Rights::MANAGE), timing: None,
+            reply: ReplyKind::StatusOnly, long: LongRun::Never,
+            tested: "codec server bucket",
+            notes: "between nodes of the cluster: closes such a file. One that is not read for a minute is closed, too",
+        }
         [SeqnoPersistence] {
             run: seqno::persistence, access: RequiredAccess::Somewhere(Rights::READ), timing: None,
             reply: ReplyKind::StatusOnly, long: LongRun::Never,
@@ -452,7 +470,7 @@ commands! {
         [UpdateExternalUserPermissions, AuthProvider, RegisterAuthToken] "there are no external users";
         [SetBucketThrottleProperties, SetBucketDataLimitExceeded, SetNodeThrottleProperties] "clients are not throttled";
         [SetActiveEncryptionKeys, PruneEncryptionKeys] "the server's files are not encrypted";
-        [PrepareSnapshot, ReleaseSnapshot, DownloadSnapshot, GetFileFragment] "vBuckets move by DCP";
+        [DownloadSnapshot] "a node decides itself when it copies files";
         [GetFusionStorageSnapshot, ReleaseFusionStorageSnapshot, MountFusionVbucket, UnmountFusionVbucket, SyncFusionLogstore, StartFusionUploader, StopFusionUploader, DeleteFusionNamespace, GetFusionNamespaces, CreateFusionNamespace, SetChronicleAuthToken] "for Magma on an object store";
         [DcpAddStream, DcpFlush, DcpCacheTransfer, DcpCacheTransferEnd] "a node opens the streams that it follows itself; the others are declined in DCP_CONTROL, or not supported by the original either";
         [SubdocReplaceBodyWithXattr] "in a multi mutation only, as in the original";

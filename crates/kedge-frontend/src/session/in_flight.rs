@@ -49,6 +49,8 @@ pub(crate) enum ReplyKind {
     ScanPart,
     /// A range scan of which a part could not be composed.
     ScanFailed,
+    /// A file for another node, or a part of it.
+    FileRead,
     /// A list of keys.
     Keys,
     /// OBSERVE, which continues with its next key.

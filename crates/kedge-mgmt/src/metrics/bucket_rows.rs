@@ -38,7 +38,31 @@ pub(crate) const BUCKET: &[MetricRow] = &[
         "ep_dcp_backfill_paused_us",
         "kedge_bucket_dcp_backfill_paused_microseconds",
         true,
-        "Time for which the throttle delayed DCP backfills that build new copies",
+        "Time for which the throttle delayed DCP backfills and reads of files that build new copies",
+    ),
+    (
+        "ep_file_copies",
+        "kedge_bucket_file_copies",
+        true,
+        "vBuckets that were filled with a copy of another node's file",
+    ),
+    (
+        "ep_file_copy_bytes",
+        "kedge_bucket_file_copy_bytes",
+        true,
+        "Bytes of the files with which vBuckets were filled",
+    ),
+    (
+        "ep_file_copy_failures",
+        "kedge_bucket_file_copy_failures",
+        true,
+        "Copies of files that failed, after which DCP sent the changes",
+    ),
+    (
+        "ep_file_copy_sent_bytes",
+        "kedge_bucket_file_copy_sent_bytes",
+        true,
+        "Bytes of files that were sent for copies on other nodes",
     ),
     (
         "ep_cursors_dropped",

@@ -257,6 +257,24 @@ pub(crate) const SERVER: &[MetricRow] = &[
         "Changes received from other nodes by replication",
     ),
     (
+        "replication_files",
+        "kedge_replication_files",
+        true,
+        "vBuckets that were filled with files of other nodes",
+    ),
+    (
+        "replication_file_bytes",
+        "kedge_replication_file_bytes",
+        true,
+        "Bytes of files received from other nodes",
+    ),
+    (
+        "replication_file_failures",
+        "kedge_replication_file_failures",
+        true,
+        "Copies of files from other nodes that failed, after which DCP sent the changes",
+    ),
+    (
         "replication_bytes",
         "kedge_replication_received_bytes",
         true,

@@ -71,7 +71,8 @@ impl PendingOp {
             | Completion::Key { .. }
             | Completion::Keys { .. }
             | Completion::ScanMade { .. }
-            | Completion::Scanned { .. } => None,
+            | Completion::Scanned { .. }
+            | Completion::FileRead { .. } => None,
         };
         for counter in outcome_counters(op, self.cas, status.copied()) {
             core.counters.add_shared(counter, 1);

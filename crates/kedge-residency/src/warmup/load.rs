@@ -19,7 +19,7 @@ use std::time::Duration;
 /// vBuckets that are read at a time.
 const WORKERS: usize = 4;
 /// Longest time of a run of a worker, after which other tasks of the pool run.
-const SLICE: Duration = Duration::from_millis(25);
+pub(super) const SLICE: Duration = Duration::from_millis(25);
 /// Time until the next attempt while another worker plans the jobs, or has to end first.
 const WAITING: Duration = Duration::from_millis(5);
 /// Bytes that a document's slot in a hash table is likely to take.
@@ -227,7 +227,7 @@ impl Warmup {
         );
     }
 
-    fn on_failed(&self, vb: VbId, error: &BucketError) {
+    pub(super) fn on_failed(&self, vb: VbId, error: &BucketError) {
         self.failures.fetch_add(1, Ordering::Relaxed);
         tracing::error!(
             bucket = self.core.name(),

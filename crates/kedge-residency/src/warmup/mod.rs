@@ -12,6 +12,7 @@
 //! * A job is done by one worker, a part at a time; nothing is locked while a file is read.
 
 mod component;
+mod installed;
 mod jobs;
 mod load;
 mod progress;

@@ -133,6 +133,9 @@ pub(crate) const WALKS: &[Opcode] = &[
 /// Opcodes whose requests and replies do not grow with the stored data, that are answered in steps, or that have tasks
 /// of their own. `whole_node.rs` sends all of them, and checks that it does.
 pub(crate) const SMALL: &[Opcode] = &[
+    Opcode::PrepareSnapshot,
+    Opcode::GetFileFragment,
+    Opcode::ReleaseSnapshot,
     Opcode::CollectionsGetId,
     Opcode::CollectionsGetManifest,
     Opcode::CollectionsGetScopeId,

@@ -1,6 +1,6 @@
 //! Tests of replication between two nodes, and of SyncWrites.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -72,11 +72,17 @@ pub(crate) fn peer(name: &str, kedge: &Kedge) -> PeerAddress {
 
 /// Replicates all vBuckets of another node to a node.
 pub(crate) fn follow(kedge: &Kedge, node: &str, peer: PeerAddress) {
-    follow_with(kedge, node, peer, BTreeSet::new());
+    follow_with(kedge, node, peer, BTreeSet::new(), true);
 }
 
-/// Replicates all vBuckets of another node to a node, some as new copies.
-fn follow_with(kedge: &Kedge, node: &str, peer: PeerAddress, copies: BTreeSet<VbId>) {
+/// Replicates all vBuckets of another node to a node, some as new copies, which may come from files.
+fn follow_with(
+    kedge: &Kedge,
+    node: &str,
+    peer: PeerAddress,
+    copies: BTreeSet<VbId>,
+    from_files: bool,
+) {
     let replicator = kedge.server().replicator();
     replicator.set_identity(NodeIdentity {
         node: node.to_owned(),
@@ -86,6 +92,7 @@ fn follow_with(kedge: &Kedge, node: &str, peer: PeerAddress, copies: BTreeSet<Vb
     let vbuckets = all().collect();
     let takeovers = BTreeSet::new();
     let source = ReplicationSource {
+        from_files,
         peer,
         vbuckets,
         takeovers,
@@ -236,7 +243,13 @@ fn receiver_limits_the_peer_while_it_gets_new_copies() {
         client.set(&format!("k{number}"), &value).ok();
     }
     bucket(&active).persistence().apply().unwrap();
-    follow_with(&receiver, "n_1", peer("n_0", &active), all().collect());
+    follow_with(
+        &receiver,
+        "n_1",
+        peer("n_0", &active),
+        all().collect(),
+        true,
+    );
     let pair = Pair {
         active,
         replica: receiver,
@@ -349,6 +362,90 @@ fn unreachable_peer_is_retried() {
         let why = status[0].last_error.clone().unwrap_or_default();
         !status[0].connected && why.contains("SASL")
     });
+}
+
+/// Returns a pair with documents that were written and applied before the replica followed, and the statistics of the
+/// replication when it has them.
+fn pair_with_files(
+    min_bytes: u64,
+    from_files: bool,
+    are_copies: bool,
+) -> (Pair, BTreeMap<String, String>) {
+    let mut setup = Setup::default();
+    setup.bucket.file_copy_min_bytes = min_bytes;
+    let (active, replica) = (Kedge::start(), Kedge::with(setup));
+    activate(&active, &["n_0", "n_1"]);
+    let mut client = active.client();
+    for number in 0..200 {
+        let key = format!("k{number}");
+        client.set(&key, key.as_bytes()).ok();
+    }
+    let gone = client.request(Opcode::Delete).key("k7");
+    client.call(&gone).ok();
+    bucket(&active).persistence().apply().unwrap();
+    make_replica(&replica);
+    let copies = all().filter(|_| are_copies).collect();
+    follow_with(&replica, "n_1", peer("n_0", &active), copies, from_files);
+    let pair = Pair { active, replica };
+    pair.wait();
+    pair.apply_down();
+    let mut stats = BTreeMap::new();
+    let replicator = pair.replica.server().replicator();
+    replicator.stats(&mut |name, value| {
+        stats.insert(name.to_owned(), value.to_owned());
+    });
+    (pair, stats)
+}
+
+#[test]
+fn empty_replicas_are_filled_with_files_and_follow() {
+    let (pair, stats) = pair_with_files(1, true, true);
+    let of = |name: &str| stats[name].parse::<u64>().unwrap();
+    assert_eq!(of("replication_files"), 16);
+    assert_eq!(
+        (of("replication_items"), of("replication_file_failures")),
+        (0, 0)
+    );
+    assert!(of("replication_file_bytes") > 16 * 4_096);
+    let figures: BTreeMap<_, _> = bucket(&pair.active).figures().into_iter().collect();
+    let sent = figures["ep_file_copy_sent_bytes"];
+    assert_eq!(sent, of("replication_file_bytes"));
+    assert_eq!(
+        bucket(&pair.active).copies().sending(),
+        0,
+        "all are released"
+    );
+    let mut client = pair.active.client();
+    for level in LEVELS {
+        let status = set_durable(&mut client, "k3", b"later", level);
+        assert_eq!(status, Status::Success);
+    }
+    pair.apply_down();
+    let mut reader = pair.replica.client();
+    for number in 0..200 {
+        let key = format!("k{number}");
+        let reply = get_replica(&mut reader, &key);
+        match number {
+            3 => assert_eq!(reply.ok().value, b"later"),
+            7 => assert_eq!(reply.status, Status::KeyNotFound),
+            _ => assert_eq!(reply.ok().value, key.as_bytes()),
+        }
+    }
+}
+
+#[test]
+fn small_files_those_of_older_clusters_and_for_chains_are_not_copied() {
+    for (min_bytes, from_files, are_copies) in [
+        (0, true, true),
+        (1 << 20, true, true),
+        (1, false, true),
+        (1, true, false),
+    ] {
+        let (_pair, stats) = pair_with_files(min_bytes, from_files, are_copies);
+        assert_eq!(stats["replication_files"], "0");
+        assert_eq!(stats["replication_file_failures"], "0");
+        assert_eq!(stats["replication_items"], "200", "one key was deleted");
+    }
 }
 
 #[test]

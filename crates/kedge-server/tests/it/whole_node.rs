@@ -8,8 +8,9 @@ use std::collections::BTreeSet;
 
 use kedge_protocol::binary::commands::dcp::{BufferAck, DcpBody, DcpStreamRequest, SeqnoAck};
 use kedge_protocol::binary::commands::range_scan::ScanId;
+use kedge_protocol::binary::commands::{FileFragment, PreparedSnapshot};
 use kedge_protocol::binary::{ConnectionKind, Opcode};
-use kedge_types::limits::DCP_NAME_BYTES_MAX;
+use kedge_types::limits::{DCP_NAME_BYTES_MAX, FILE_PART_BYTES_MAX};
 use kedge_types::{Seqno, Status, VbId};
 
 use crate::canary::{Canary, check_turns, is_full};
@@ -18,6 +19,7 @@ use crate::collections::{create, create_scope, edit};
 use crate::dcp::{Follower, Got, request};
 use crate::every_opcode::{SMALL, WALKS, is_about_documents};
 use crate::range_scan::{Limits, cancel, create_in, go_on, range};
+use crate::replication::bucket;
 use crate::server::{Kedge, PASSWORD, Setup};
 use crate::stats::stat;
 
@@ -253,6 +255,29 @@ impl WholeNode<'_> {
         self.add(node.sent());
     }
 
+    /// Reads the file of the first vBucket in large parts.
+    fn copies_of_files(&mut self) {
+        bucket(self.kedge).persistence().apply().unwrap();
+        let of_first = |frame: Frame| Frame { vb: 0, ..frame };
+        let prepare = of_first(self.client.request(Opcode::PrepareSnapshot));
+        let prepared = PreparedSnapshot::decode(&self.call(&prepare).ok().value).unwrap();
+        assert!(prepared.documents as usize >= self.size.documents);
+        let mut read = 0;
+        while read < prepared.bytes {
+            let length = FILE_PART_BYTES_MAX.min(prepared.bytes - read);
+            let fields = [prepared.id, read, length].map(u64::to_be_bytes).concat();
+            let part = self.client.request(Opcode::GetFileFragment);
+            let reply = self.call(&of_first(part).extras(&fields)).ok();
+            FileFragment::decode(&reply.extras).unwrap();
+            assert_eq!(reply.value.len() as u64, length);
+            read += length;
+        }
+        let release = self.client.request(Opcode::ReleaseSnapshot);
+        let release = of_first(release).extras(&prepared.id.to_be_bytes());
+        self.call(&release).ok();
+        assert_eq!(self.call(&release).status, Status::KeyNotFound);
+    }
+
     fn changes_of_vbuckets(&mut self) {
         let of = |vb, frame: Frame| Frame { vb, ..frame };
         let compact = self.client.request(Opcode::CompactDb).extras(&[0; 24]);
@@ -394,6 +419,7 @@ fn node_wide_commands_do_not_block_others() {
         node.requests_about_a_vbucket();
         node.range_scans();
         node.streams();
+        node.copies_of_files();
         node.changes_of_vbuckets();
         node.flushes();
         node.ends_of_connections();

@@ -191,7 +191,7 @@ impl<'a> WriteGuard<'a> {
     }
 
     /// Installs the complete and durable file at `from`, whose newest header this is, like [`WriteGuard::install`].
-    fn install_file(
+    pub(crate) fn install_file(
         &mut self,
         from: &Path,
         header: &Header,

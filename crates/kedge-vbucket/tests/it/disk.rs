@@ -82,6 +82,7 @@ impl File {
             high_seqno: self.high,
             documents: self.live().count() as u64,
             collections: FileCollections::default(),
+            installed: None,
         }
     }
 }

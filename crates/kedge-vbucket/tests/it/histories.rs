@@ -4,7 +4,7 @@ use crate::disk::{Applying, Disk, File, WHOLE};
 use crate::tools::*;
 use kedge_types::DurabilityLevel::PersistToMajority;
 use kedge_types::{Seqno, Status, VbUuid};
-use kedge_vbucket::{FailoverTable, ReplayError, StateChange, StoreMode, VBucket, VbState};
+use kedge_vbucket::{Change, FailoverTable, ReplayError, StateChange, StoreMode, VBucket, VbState};
 
 fn names(vb: &VBucket) -> String {
     let live = vb.table().iter().filter(|item| !item.is_deleted());
@@ -200,6 +200,40 @@ fn file_base(high_seqno: Seqno, failover: &FailoverTable) -> kedge_vbucket::File
         documents: 0,
         prepares: Vec::new(),
         collections: kedge_vbucket::FileCollections::default(),
+        installed: None,
+    }
+}
+
+/// The log of an earlier life, and of the reset that made place for a copied file, is not replayed over the file.
+#[test]
+fn reset_that_made_place_for_a_copied_file_keeps_the_file() {
+    let source = FailoverTable::new(VbUuid(77));
+    let reset = |uuid| {
+        Change::Reset(
+            Box::new(FailoverTable::new(VbUuid(uuid)).into()),
+            VbState::Replica,
+        )
+    };
+    for (installed, kept) in [
+        (Some(VbUuid(9)), true),
+        (Some(VbUuid(8)), false),
+        (None, false),
+    ] {
+        let mut vb = vbucket();
+        let mut base = file_base(Seqno(7), &source);
+        base.installed = installed;
+        vb.recovery().begin_from(base).unwrap();
+        for change in [reset(5), Change::Advance(Seqno(90)), reset(9)] {
+            vb.recovery().replay(change).unwrap();
+        }
+        if kept {
+            vb.recovery().replay(Change::Advance(Seqno(7))).unwrap();
+        }
+        vb.recovery().replay(Change::Advance(Seqno(8))).unwrap();
+        vb.recovery().finish(None).unwrap();
+        let uuid = if kept { VbUuid(77) } else { VbUuid(9) };
+        assert_eq!((vb.failover().uuid(), vb.high_seqno()), (uuid, Seqno(8)));
+        assert_eq!(vb.applied_seqno(), Seqno(if kept { 7 } else { 0 }));
     }
 }
 

@@ -17,6 +17,7 @@ mod crash_storage;
 mod crash_users;
 mod disk;
 mod faults;
+mod file_copies;
 mod floods;
 mod health;
 mod histories;

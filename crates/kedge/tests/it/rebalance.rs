@@ -109,7 +109,7 @@ fn check(nodes: &Mutex<Vec<SocketAddr>>, written: usize) {
 }
 
 /// Returns the numbers of active and replica vBuckets of each node.
-fn counts(status: &Value) -> Vec<(u64, u64)> {
+pub(crate) fn counts(status: &Value) -> Vec<(u64, u64)> {
     let nodes = status["buckets"][0]["nodes"].as_array().expect("nodes");
     let count = |node: &Value, state: &str| node[state].as_u64().unwrap_or(0);
     nodes

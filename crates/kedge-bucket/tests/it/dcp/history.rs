@@ -205,6 +205,7 @@ impl History {
                 }
             }
             92..94 => self.pair.disconnect(),
+            94 if self.pair.from_files => self.begin_replica_anew(),
             94 => self.switch_over(),
             95 => self.crash(which),
             96 if self.pair.nodes[which].up.is_some() => {
@@ -215,6 +216,21 @@ impl History {
             97 => self.check(),
             _ => self.start_stopped_nodes(),
         }
+    }
+
+    /// Deletes a vBucket of the replica, and creates it again without its documents.
+    fn begin_replica_anew(&mut self) {
+        let replica = self.pair.replica();
+        if replica.up.is_none() {
+            return;
+        }
+        self.replica_is_fresh = false;
+        let vb = VbId(self.random.below(4) as u16);
+        self.pair.disconnect();
+        let states = self.pair.replica().open().bucket.states();
+        // Both fail when the power fails.
+        let _ = states.delete_vbucket(vb);
+        self.pair.set_states();
     }
 
     /// Makes the other node active while both are running.
@@ -352,6 +368,24 @@ fn replica_equals_its_active_in_random_histories() {
     eprintln!("{acknowledged} acknowledged, {failovers} failovers, {rollbacks} rollbacks");
     if seeds.len() > 20 {
         assert!(acknowledged > 500 && failovers > 50 && rollbacks > 10);
+    }
+}
+
+#[test]
+fn replica_from_files_equals_its_active_in_random_histories() {
+    let (mut copies, mut acknowledged) = (0, 0);
+    let seeds = seeds(60);
+    for seed in &seeds {
+        eprintln!("seed {seed}");
+        let mut history = History::new(*seed);
+        history.pair.from_files = true;
+        history.run(250);
+        acknowledged += history.counts.0;
+        copies += history.pair.files.get();
+    }
+    eprintln!("{acknowledged} acknowledged, {copies} copies");
+    if seeds.len() > 20 {
+        assert!(acknowledged > 100 && copies > 50);
     }
 }
 

@@ -122,6 +122,10 @@ pub(crate) struct Pair {
     /// The number of rollbacks of streams.
     pub(crate) rollbacks: u32,
     leads: bool,
+    /// True if empty replicas are filled with files before they follow.
+    pub(crate) from_files: bool,
+    /// The number of replicas that were filled with files.
+    pub(crate) files: std::cell::Cell<u32>,
 }
 
 impl Pair {
@@ -138,6 +142,8 @@ impl Pair {
             at_once: 16,
             rollbacks: 0,
             leads: false,
+            from_files: false,
+            files: std::cell::Cell::new(0),
         };
         pair.set_states();
         pair
@@ -194,9 +200,22 @@ impl Pair {
         let bucket = &replica.open().bucket;
         let line = active.line.as_ref().expect("it is up");
         bucket.dcp().end_passive_stream(vb);
-        let Ok(resume) = bucket.dcp().resume_point(vb) else {
+        let Ok(mut resume) = bucket.dcp().resume_point(vb) else {
             return;
         };
+        if self.from_files && resume.start == Seqno(0) {
+            // Whatever fails, the stream sends the changes.
+            if copy_file(active, vb)
+                .and_then(|file| install(replica, vb, &file))
+                .is_ok()
+            {
+                self.files.set(self.files.get() + 1);
+            }
+            match bucket.dcp().resume_point(vb) {
+                Ok(then) => resume = then,
+                Err(_) => return,
+            }
+        }
         let request = StreamRequest {
             start: resume.start,
             uuid: resume.uuid,
@@ -403,6 +422,57 @@ impl Pair {
         assert_eq!(outcome, Outcome::Parked);
         Ok(())
     }
+}
+
+/// Runs an operation of a node that calls back with its result.
+pub(crate) fn result_of<T: Send + 'static>(
+    node: &Node,
+    begin: impl FnOnce(Box<dyn FnOnce(Result<T, Status>) + Send>),
+) -> Result<T, Status> {
+    let (done, result) = std::sync::mpsc::channel();
+    begin(Box::new(move |result| {
+        let _ = done.send(result);
+    }));
+    node.steps().run();
+    result.try_recv().unwrap_or(Err(Status::TemporaryFailure))
+}
+
+/// Reads the file of an active vBucket in parts.
+pub(crate) fn copy_file(from: &Node, vb: VbId) -> Result<Vec<u8>, Status> {
+    let copies = from.open().bucket.copies();
+    let prepared = result_of(from, |done| copies.prepare(vb, done))?;
+    let mut file = Vec::new();
+    while (file.len() as u64) < prepared.bytes {
+        let at = file.len() as u64;
+        let length = (prepared.bytes - at).min(5_000);
+        let part = result_of(from, |done| {
+            copies.read_part(vb, prepared.id, at, length, done);
+        })?;
+        assert_eq!(part.checksum, crc32c::crc32c(&part.bytes));
+        file.extend(part.bytes);
+    }
+    copies.release(vb, prepared.id)?;
+    Ok(file)
+}
+
+/// Installs a file as that of a replica.
+pub(crate) fn install(to: &Node, vb: VbId, file: &[u8]) -> Result<Seqno, Status> {
+    install_if(to, vb, file, true)
+}
+
+/// Installs a file as that of a replica, unless it is not wanted any more.
+pub(crate) fn install_if(
+    to: &Node,
+    vb: VbId,
+    file: &[u8],
+    is_wanted: bool,
+) -> Result<Seqno, Status> {
+    let copies = to.open().bucket.copies();
+    let mut copy = copies.begin(vb)?;
+    for part in file.chunks(7_000) {
+        copy.append(part).map_err(|_| Status::TemporaryFailure)?;
+    }
+    result_of(to, |done| copies.install(vb, copy, move || is_wanted, done))
 }
 
 /// Returns everything that a stream sends of a vBucket, except tombstones, which may be purged on one node only.

@@ -211,6 +211,7 @@ prop_compose! {
         table in prop::option::of(prop::collection::vec((any::<u64>(), any::<u64>()), 0..4)),
         replication_topology: Option<Vec<Vec<Option<String>>>>,
         catch_up in prop::option::of(seqnos()),
+        installed in prop::option::of(any::<u64>()),
     ) -> VbStateDocument {
         let failover_table: Option<Vec<FailoverEntry>> = table.map(|table| {
             let entry = |(uuid, start)| FailoverEntry { uuid: VbUuid(uuid), start: Seqno(start) };
@@ -242,6 +243,7 @@ prop_compose! {
             failover_table,
             replication_topology,
             catch_up,
+            installed: installed.map(VbUuid),
         }
     }
 }

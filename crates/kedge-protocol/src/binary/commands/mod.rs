@@ -12,6 +12,7 @@ mod compact;
 mod concat;
 mod config;
 pub mod dcp;
+mod file_copy;
 mod flush;
 mod get;
 mod hello;
@@ -40,6 +41,7 @@ pub use collections::{
 pub use compact::CompactDb;
 pub use concat::Concat;
 pub use config::{GetClusterConfig, GetErrorMap, SelectBucket};
+pub use file_copy::{FileFragment, GetFileFragment, PreparedSnapshot, ReleaseSnapshot};
 pub use flush::Flush;
 pub use get::{Get, GetReply};
 pub use hello::{Agent, Hello};
