@@ -19,9 +19,7 @@
 
 use crate::applier::LogApplier;
 use crate::kinds::FILE_INSTALL;
-use crate::shared::SharedState;
 use crate::truncation::has_work;
-use crate::writers::Writers;
 use kedge_bucket_core::{BucketCore, BucketError, Component, Total, new_uuid, submit_change};
 use kedge_storage::{CompleteCopy, FileCopy, LoadedFile};
 use kedge_types::{Seqno, Status, VbId, VbUuid};
@@ -41,24 +39,18 @@ struct EmptyVbucket {
 
 /// The installations of a bucket's files.
 pub struct FileInstalls {
-    core: Arc<BucketCore>,
-    shared: Arc<SharedState>,
-    writers: Arc<Writers>,
     applier: Arc<LogApplier>,
 }
 
 impl Component for FileInstalls {
     fn core(&self) -> &BucketCore {
-        &self.core
+        &self.applier.core
     }
 }
 
 impl FileInstalls {
     pub(crate) fn new(applier: &Arc<LogApplier>) -> Self {
         Self {
-            core: Arc::clone(&applier.core),
-            shared: Arc::clone(&applier.shared),
-            writers: Arc::clone(&applier.writers),
             applier: Arc::clone(applier),
         }
     }
@@ -66,7 +58,7 @@ impl FileInstalls {
     /// Returns whether files can be installed in this bucket: it has a commit log, whose records say which file is newer.
     #[must_use]
     pub fn is_available(&self) -> bool {
-        !self.core.is_direct()
+        !self.applier.core.is_direct()
     }
 
     /// Begins a copy of a vBucket's file from another node.
@@ -74,7 +66,7 @@ impl FileInstalls {
     /// # Errors
     /// Errors of the disk; `NotLoaded`.
     pub fn begin_copy(&self, vb: VbId) -> Result<FileCopy, BucketError> {
-        Ok(self.core.storage()?.begin_copy(vb)?)
+        Ok(self.applier.core.storage()?.begin_copy(vb)?)
     }
 
     /// Installs a copy as the file of a replica that has no change. The vBucket has the seqnos of the file when this
@@ -95,13 +87,13 @@ impl FileInstalls {
         let bytes = copy.bytes();
         let report = |error: &BucketError| {
             let what = "a copy of a file could not be installed: DCP sends its changes";
-            self.shared.report_disk_error(vb, error, what)
+            self.applier.shared.report_disk_error(vb, error, what)
         };
-        let complete = (self.core.storage())
+        let complete = (self.applier.core.storage())
             .and_then(|storage| Ok(storage.complete_copy(copy)?))
             .map_err(|error| report(&error))?;
         let seqno = complete.high_seqno();
-        let _guard = self.core.hold_vbucket(vb)?;
+        let _guard = self.applier.core.hold_vbucket(vb)?;
         self.make_applied(vb).map_err(|error| report(&error))?;
         let empty = self.reset(vb, is_wanted)?;
         let history = empty.history;
@@ -110,12 +102,12 @@ impl FileInstalls {
             self.give_up(vb, history);
         }
         installed?;
-        self.core.after_step();
-        self.shared.changed_files.on_changed(vb);
-        self.shared.events.file_advanced(vb);
-        self.writers.log.truncate();
-        self.core.totals.add(Total::FileCopies, 1);
-        self.core.totals.add(Total::FileCopyBytes, bytes);
+        self.applier.core.after_step();
+        self.applier.shared.changed_files.on_changed(vb);
+        self.applier.shared.events.file_advanced(vb);
+        self.applier.writers.log.truncate();
+        self.applier.core.totals.add(Total::FileCopies, 1);
+        self.applier.core.totals.add(Total::FileCopyBytes, bytes);
         Ok(seqno)
     }
 
@@ -132,7 +124,7 @@ impl FileInstalls {
     }
 
     fn make_applied(&self, vb: VbId) -> Result<(), BucketError> {
-        self.writers.sync()?;
+        self.applier.writers.sync()?;
         let mut applier = self.applier.hold_applier(vb);
         self.applier.apply_to_end(&mut applier, vb)
     }
@@ -140,7 +132,7 @@ impl FileInstalls {
     /// Makes place for the file: resets the vBucket, which is empty.
     fn reset(&self, vb: VbId, is_wanted: IsWanted<'_>) -> Result<EmptyVbucket, Status> {
         let reset = new_uuid();
-        self.core.change_vbucket(vb, |vbucket| {
+        self.applier.core.change_vbucket(vb, |vbucket| {
             check_is_empty_replica(vbucket)?;
             if !is_wanted() {
                 return Err(Status::TemporaryFailure);
@@ -163,14 +155,20 @@ impl FileInstalls {
     ) -> Result<(), Status> {
         let report = |error: &BucketError| {
             let what = "a copy of a file could not be installed: the vBucket stays empty";
-            self.shared.report_disk_error(vb, error, what)
+            self.applier.shared.report_disk_error(vb, error, what)
         };
-        self.writers.sync().map_err(|error| report(&error))?;
+        self.applier
+            .writers
+            .sync()
+            .map_err(|error| report(&error))?;
         let _applier = self.applier.hold_applier(vb);
-        check_history(&self.core.vbuckets[vb.index()].lock(), empty.history)?;
-        let now = self.core.setup.clock.now();
+        check_history(
+            &self.applier.core.vbuckets[vb.index()].lock(),
+            empty.history,
+        )?;
+        let now = self.applier.core.setup.clock.now();
         let history = empty.history;
-        let loaded = self.core.storage().and_then(|storage| {
+        let loaded = self.applier.core.storage().and_then(|storage| {
             let state = |source: &PersistedState| PersistedState {
                 state: empty.state.state,
                 catch_up: empty.state.catch_up,
@@ -183,9 +181,9 @@ impl FileInstalls {
         });
         let base = loaded.map_err(|error| report(&error))?;
         let base = base.ok_or(Status::TemporaryFailure)?;
-        let mut vbucket = self.core.vbuckets[vb.index()].lock();
+        let mut vbucket = self.applier.core.vbuckets[vb.index()].lock();
         check_history(&vbucket, history)?;
-        let (taken, _) = self.core.account(now, &mut vbucket, |vbucket| {
+        let (taken, _) = self.applier.core.account(now, &mut vbucket, |vbucket| {
             let taken = vbucket.recovery().install(&base);
             if taken.is_err() {
                 vbucket.recovery().reset_for_rollback(new_uuid());
@@ -193,18 +191,18 @@ impl FileInstalls {
             taken
         });
         if !has_work(&vbucket) {
-            self.shared.truncation.retention(vb).forget_queued();
+            self.applier.shared.truncation.retention(vb).forget_queued();
         }
         drop(vbucket);
         taken.map_err(|error| {
-            tracing::error!(bucket = self.core.name(), vbucket = %vb, %error, "the prepares of a file of another node are inconsistent");
+            tracing::error!(bucket = self.applier.core.name(), vbucket = %vb, %error, "the prepares of a file of another node are inconsistent");
             Status::TemporaryFailure
         })
     }
 
     /// Leaves the vBucket empty. Its file follows.
     fn give_up(&self, vb: VbId, history: u32) {
-        let mut vbucket = self.core.vbuckets[vb.index()].lock();
+        let mut vbucket = self.applier.core.vbuckets[vb.index()].lock();
         if vbucket.history_id() == history {
             vbucket.recovery().give_up_copy();
         }

@@ -23,9 +23,7 @@
 
 use crate::applier::LogApplier;
 use crate::kinds::ROLLBACK;
-use crate::shared::SharedState;
 use crate::truncation::has_work;
-use crate::writers::Writers;
 use kedge_bucket_core::{
     BucketCore, BucketError, BucketPhase, Component, EvictionPolicy, Total, new_uuid, submit_change,
 };
@@ -100,24 +98,18 @@ impl From<StorageError> for RollbackError {
 
 /// The rollbacks of a bucket's vBuckets.
 pub struct Rollbacks {
-    core: Arc<BucketCore>,
-    shared: Arc<SharedState>,
-    writers: Arc<Writers>,
     applier: Arc<LogApplier>,
 }
 
 impl Component for Rollbacks {
     fn core(&self) -> &BucketCore {
-        &self.core
+        &self.applier.core
     }
 }
 
 impl Rollbacks {
     pub(crate) fn new(applier: &Arc<LogApplier>) -> Self {
         Self {
-            core: Arc::clone(&applier.core),
-            shared: Arc::clone(&applier.shared),
-            writers: Arc::clone(&applier.writers),
             applier: Arc::clone(applier),
         }
     }
@@ -142,14 +134,14 @@ impl Rollbacks {
         to: Seqno,
         is_wanted: IsWanted<'_>,
     ) -> Result<RollbackReport, Status> {
-        let _guard = self.core.hold_vbucket(vb)?;
+        let _guard = self.applier.core.hold_vbucket(vb)?;
         for _ in 0..ATTEMPTS_MAX {
             match self.try_rollback(vb, to, is_wanted) {
                 Ok(done) => return Ok(done),
                 Err(RollbackError::Retry) => {}
                 Err(RollbackError::Status(status)) => return Err(status),
                 Err(RollbackError::Bucket(error)) => {
-                    return Err(self.shared.report_disk_error(
+                    return Err(self.applier.shared.report_disk_error(
                         vb,
                         &error,
                         "the vBucket could not be rolled back",
@@ -181,7 +173,7 @@ impl Rollbacks {
         is_wanted: IsWanted<'_>,
     ) -> Result<RollbackReport, RollbackError> {
         let mut high = Seqno(0);
-        self.core.change_vbucket(vb, |vbucket| {
+        self.applier.core.change_vbucket(vb, |vbucket| {
             high = vbucket.high_seqno();
             check_rollback_allowed(vbucket, is_wanted)
         })?;
@@ -198,7 +190,7 @@ impl Rollbacks {
                 match self.roll_back_file(vb, *file) {
                     Ok(()) => Some(seqno),
                     Err(RollbackError::Bucket(error)) if error.is_passing() => {
-                        self.shared.report_disk_error(
+                        self.applier.shared.report_disk_error(
                             vb,
                             &error,
                             "the vBucket's file could not be rolled back: the vBucket is reset",
@@ -211,14 +203,14 @@ impl Rollbacks {
             }
         };
         if seqno.is_none() {
-            self.writers.sync()?;
+            self.applier.writers.sync()?;
             self.applier.apply_vbucket(vb);
-            self.core.totals.add(Total::RollbackResets, 1);
+            self.applier.core.totals.add(Total::RollbackResets, 1);
         }
-        self.core.totals.add(Total::Rollbacks, 1);
+        self.applier.core.totals.add(Total::Rollbacks, 1);
         let reached = seqno.unwrap_or_default();
         tracing::info!(
-            bucket = self.core.name(),
+            bucket = self.applier.core.name(),
             vbucket = %vb,
             from = high.get(),
             wanted = to.get(),
@@ -238,13 +230,14 @@ impl Rollbacks {
         to: Seqno,
         is_wanted: IsWanted<'_>,
     ) -> Result<MemoryRollback<'_>, RollbackError> {
-        if self.core.is_direct() {
+        if self.applier.core.is_direct() {
             return self
+                .applier
                 .writers
                 .flusher
                 .with_flushed(vb, || self.roll_back_memory(vb, to, is_wanted));
         }
-        self.writers.sync()?;
+        self.applier.writers.sync()?;
         let mut applier = self.applier.hold_applier(vb);
         self.applier.apply_to_end(&mut applier, vb)?;
         self.roll_back_memory(vb, to, is_wanted)
@@ -256,13 +249,13 @@ impl Rollbacks {
         to: Seqno,
         is_wanted: IsWanted<'_>,
     ) -> Result<MemoryRollback<'_>, RollbackError> {
-        let rollback = self.core.storage()?.begin_rollback(vb, to)?;
+        let rollback = self.applier.core.storage()?.begin_rollback(vb, to)?;
         let changed = match &rollback {
             Some(rollback) => rollback.changed_keys()?,
             None => Vec::new(),
         };
         let mut result = Err(RollbackError::Retry);
-        self.core.change_vbucket(vb, |vbucket| {
+        self.applier.core.change_vbucket(vb, |vbucket| {
             check_rollback_allowed(vbucket, is_wanted)?;
             if vbucket.changes().queued() > 0 || has_work(vbucket) {
                 return Ok(());
@@ -294,15 +287,15 @@ impl Rollbacks {
 
     /// Logs the rollback, rolls back the file, and takes over its state into memory.
     fn roll_back_file(&self, vb: VbId, file: FileRollback<'_>) -> Result<(), RollbackError> {
-        if !self.core.is_direct() {
-            self.writers.sync()?;
+        if !self.applier.core.is_direct() {
+            self.applier.writers.sync()?;
         }
         let state = {
-            let vbucket = self.core.vbuckets[vb.index()].lock();
+            let vbucket = self.applier.core.vbuckets[vb.index()].lock();
             check_history(&vbucket, file.history)?;
             vbucket.store().persisted_state()
         };
-        let now_ns = self.core.setup.clock.now().unix_ns;
+        let now_ns = self.applier.core.setup.clock.now().unix_ns;
         file.rollback.finish(now_ns, |then, _| PersistedState {
             state: state.state,
             failover: state.failover,
@@ -311,37 +304,38 @@ impl Rollbacks {
             catch_up: state.catch_up,
             ..then.clone()
         })?;
-        let loaded = self.core.storage()?.load(vb)?;
+        let loaded = self.applier.core.storage()?.load(vb)?;
         let base = loaded.map(kedge_storage::LoadedFile::into_file_state);
         let base = base.ok_or_else(|| BucketError::NotApplied {
-            bucket: self.core.name().to_owned(),
+            bucket: self.applier.core.name().to_owned(),
             why: None,
         })?;
-        let mut vbucket = self.core.vbuckets[vb.index()].lock();
+        let mut vbucket = self.applier.core.vbuckets[vb.index()].lock();
         check_history(&vbucket, file.history)?;
-        let now = self.core.setup.clock.now();
-        let (rewound, _) = self.core.account(now, &mut vbucket, |vbucket| {
+        let now = self.applier.core.setup.clock.now();
+        let (rewound, _) = self.applier.core.account(now, &mut vbucket, |vbucket| {
             vbucket.recovery().rewound(&base)
         });
         rewound.map_err(|source| BucketError::Replay { vb, source })?;
         if !has_work(&vbucket) {
-            self.shared.truncation.retention(vb).forget_queued();
+            self.applier.shared.truncation.retention(vb).forget_queued();
         }
         drop(vbucket);
-        self.core.after_step();
-        self.shared.changed_files.on_changed(vb);
-        self.shared.events.file_advanced(vb);
-        if !self.core.is_direct() {
-            self.writers.log.truncate();
+        self.applier.core.after_step();
+        self.applier.shared.changed_files.on_changed(vb);
+        self.applier.shared.events.file_advanced(vb);
+        if !self.applier.core.is_direct() {
+            self.applier.writers.log.truncate();
         }
         let complete = self.reload_changed(vb, file.history, &file.changed) && file.was_warm;
-        let mut vbucket = self.core.vbuckets[vb.index()].lock();
-        self.core.measure(&mut vbucket, |vbucket| {
+        let mut vbucket = self.applier.core.vbuckets[vb.index()].lock();
+        self.applier.core.measure(&mut vbucket, |vbucket| {
             vbucket.store_mut().warmed(file.history, complete);
         });
         let is_partial = vbucket.documents().residency().on_disk_only > 0;
         drop(vbucket);
-        if is_partial && self.core.config().eviction_policy == EvictionPolicy::FullEviction {
+        if is_partial && self.applier.core.config().eviction_policy == EvictionPolicy::FullEviction
+        {
             self.rebuild_filter(vb, file.history);
         }
         Ok(())
@@ -350,9 +344,9 @@ impl Rollbacks {
     /// Rebuilds the filter of the keys in the file, because the rollback invalidates it. Without a filter, commands
     /// look up keys in the file.
     fn rebuild_filter(&self, vb: VbId, history: u32) {
-        let scan = self.core.storage().and_then(|storage| {
-            let mut vbucket = self.core.vbuckets[vb.index()].lock();
-            self.core.measure(&mut vbucket, |vbucket| {
+        let scan = self.applier.core.storage().and_then(|storage| {
+            let mut vbucket = self.applier.core.vbuckets[vb.index()].lock();
+            self.applier.core.measure(&mut vbucket, |vbucket| {
                 vbucket.documents_mut().begin_filter();
             });
             drop(vbucket);
@@ -366,11 +360,11 @@ impl Rollbacks {
             let Ok(records) = records else {
                 return;
             };
-            let mut vbucket = self.core.vbuckets[vb.index()].lock();
-            if vbucket.history_id() != history || self.core.phase() != BucketPhase::Open {
+            let mut vbucket = self.applier.core.vbuckets[vb.index()].lock();
+            if vbucket.history_id() != history || self.applier.core.phase() != BucketPhase::Open {
                 return;
             }
-            self.core.measure(&mut vbucket, |vbucket| {
+            self.applier.core.measure(&mut vbucket, |vbucket| {
                 if records.is_empty() {
                     vbucket.documents_mut().finish_filter();
                 } else {
@@ -387,11 +381,12 @@ impl Rollbacks {
 
     /// Reads the changed documents into memory, as far as there is space. Returns whether memory has all of them.
     fn reload_changed(&self, vb: VbId, history: u32, changed: &[Box<[u8]>]) -> bool {
-        let keeps_keys = self.core.config().eviction_policy == EvictionPolicy::ValueOnly;
+        let keeps_keys = self.applier.core.config().eviction_policy == EvictionPolicy::ValueOnly;
         let mut complete = true;
         for keys in changed.chunks(READ_CHUNK) {
             let keys: Vec<&[u8]> = keys.iter().map(|key| &**key).collect();
             let found: Result<Vec<_>, BucketError> = self
+                .applier
                 .core
                 .storage()
                 .and_then(|storage| Ok(storage.get_many(vb, &keys)?));
@@ -399,19 +394,22 @@ impl Rollbacks {
                 Ok(found) => found,
                 // Commands that read these documents report the error.
                 Err(error) => {
-                    self.shared.events.read_failed(vb, &error.to_string());
+                    self.applier
+                        .shared
+                        .events
+                        .read_failed(vb, &error.to_string());
                     return false;
                 }
             };
             let found: Vec<Item> = found.into_iter().flatten().collect();
             let bytes: usize = found.iter().map(Item::heap_bytes).sum();
-            let has_room = self.core.quota.below_low() > bytes as u64;
-            let mut vbucket = self.core.vbuckets[vb.index()].lock();
-            self.core.measure(&mut vbucket, |vbucket| {
+            let has_room = self.applier.core.quota.below_low() > bytes as u64;
+            let mut vbucket = self.applier.core.vbuckets[vb.index()].lock();
+            self.applier.core.measure(&mut vbucket, |vbucket| {
                 for item in found {
                     if has_room {
                         vbucket.store_mut().warm(history, item);
-                    } else if keeps_keys && self.core.quota.room_for_keys() > 0 {
+                    } else if keeps_keys && self.applier.core.quota.room_for_keys() > 0 {
                         vbucket
                             .store_mut()
                             .warm_without_value(history, &item.meta(), item.key());
@@ -426,7 +424,7 @@ impl Rollbacks {
 
     /// Resets a vBucket whose memory was rolled back and whose file could not be.
     fn reset_after_failure(&self, vb: VbId, history: u32) -> Result<(), Status> {
-        self.core.change_vbucket(vb, |vbucket| {
+        self.applier.core.change_vbucket(vb, |vbucket| {
             if vbucket.history_id() != history {
                 return Err(Status::TemporaryFailure);
             }

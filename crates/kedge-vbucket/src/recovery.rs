@@ -326,11 +326,16 @@ impl VbRecovery<'_> {
             self.vb.store.history.end_snapshot_here();
             self.vb.store.push_state();
         }
+        self.begin_persisted(consistent);
+        Ok(())
+    }
+
+    /// Begins the durability of a vBucket that has the state of its file, up to a seqno at which that is consistent.
+    fn begin_persisted(&mut self, consistent: Seqno) {
         let VBucket {
             store, durability, ..
         } = &mut *self.vb;
         durability.begin_persisted(consistent, store);
-        Ok(())
     }
 
     /// Applies a change of a vBucket whose file cannot be read; see [`VbRecovery::replay`]. Changes that depend on the
@@ -424,11 +429,7 @@ impl VbRecovery<'_> {
         self.start_from(base)?;
         // A stream that began meanwhile is one of the empty vBucket.
         self.vb.store.changes.wake_streams();
-        let consistent = self.vb.store.history.consistent_seqno();
-        let VBucket {
-            store, durability, ..
-        } = &mut *self.vb;
-        durability.begin_persisted(consistent, store);
+        self.begin_persisted(self.vb.store.history.consistent_seqno());
         Ok(())
     }
 
@@ -455,11 +456,7 @@ impl VbRecovery<'_> {
         let there = documents.table.documents();
         documents.residency.on_rewound(base.documents(), there);
         self.vb.store.unapplied.rewinding = false;
-        let consistent = self.vb.store.history.consistent_seqno();
-        let VBucket {
-            store, durability, ..
-        } = &mut *self.vb;
-        durability.begin_persisted(consistent, store);
+        self.begin_persisted(self.vb.store.history.consistent_seqno());
         Ok(())
     }
 }

@@ -535,26 +535,32 @@ fn backfills_of_a_connection_run_concurrently_and_independently() {
     open.bucket.shutdown();
 }
 
+/// Opens the site with manual tasks and this throttle. Its vBucket is active, with the replica "b".
+fn open_with_replica(site: &mut TestSite, throttle: CompactionRate) -> (Open, Steps) {
+    site.topology = None;
+    let (open, steps) = site.open_with_manual_tasks();
+    let change = BucketChange {
+        compaction: CompactionChange {
+            throttle: Some(throttle),
+            ..CompactionChange::default()
+        },
+        ..BucketChange::default()
+    };
+    open.bucket.update(&change).unwrap();
+    let chain = ["a", "b"].map(NodeName::new).to_vec();
+    let role = VbRole {
+        topology: Some(Topology::new(vec![chain]).unwrap()),
+        ..VbState::Active.into()
+    };
+    open.bucket.states().set_vbucket(VB, role).unwrap();
+    (open, steps)
+}
+
 #[test]
 fn only_backfills_for_new_copies_are_throttled() {
     const DOCUMENTS: usize = 1_000;
     for (mut site, _) in places(10) {
-        site.topology = None;
-        let (open, steps) = site.open_with_manual_tasks();
-        let throttled = BucketChange {
-            compaction: CompactionChange {
-                throttle: Some(CompactionRate::BytesPerSec(4 << 20)),
-                ..CompactionChange::default()
-            },
-            ..BucketChange::default()
-        };
-        open.bucket.update(&throttled).unwrap();
-        let chain = ["a", "b"].map(NodeName::new).to_vec();
-        let role = VbRole {
-            topology: Some(Topology::new(vec![chain]).unwrap()),
-            ..VbState::Active.into()
-        };
-        open.bucket.states().set_vbucket(VB, role).unwrap();
+        let (open, steps) = open_with_replica(&mut site, CompactionRate::BytesPerSec(4 << 20));
         write_all(&open, &names_in(VB, DOCUMENTS), "1");
         open.bucket.persistence().apply().unwrap();
         let begin = |consumer: Option<&str>| {
@@ -596,22 +602,7 @@ fn only_backfills_for_new_copies_are_throttled() {
 fn receiver_limits_backfills_for_new_copies_and_no_others() {
     const DOCUMENTS: usize = 1_000;
     for (mut site, _) in places(10) {
-        site.topology = None;
-        let (open, steps) = site.open_with_manual_tasks();
-        let unthrottled = BucketChange {
-            compaction: CompactionChange {
-                throttle: Some(CompactionRate::Off),
-                ..CompactionChange::default()
-            },
-            ..BucketChange::default()
-        };
-        open.bucket.update(&unthrottled).unwrap();
-        let chain = ["a", "b"].map(NodeName::new).to_vec();
-        let role = VbRole {
-            topology: Some(Topology::new(vec![chain]).unwrap()),
-            ..VbState::Active.into()
-        };
-        open.bucket.states().set_vbucket(VB, role).unwrap();
+        let (open, steps) = open_with_replica(&mut site, CompactionRate::Off);
         write_all(&open, &names_in(VB, DOCUMENTS), "1");
         open.bucket.persistence().apply().unwrap();
         let read = |consumer: &str, bytes_per_sec: u64| {
