@@ -95,7 +95,7 @@ pub struct FailoverPlan {
 /// Returns the map without the node `failed`. For each vBucket whose active it was, the most advanced replica takes
 /// over. The same holds for vBuckets that were moving to it, unless their active has everything that other copies have.
 /// Target chains of vBuckets are cancelled if they have the node, or it was the active. Joining nodes continue with the
-/// new active, and still do not count. `force` accepts the losses.
+/// new active, and still do not count. A running rebalance over the node ends as failed. `force` accepts the losses.
 ///
 /// # Errors
 /// `NoNode`, `Failed` when it is already failed over, `LastNode`, `WouldLose`.
@@ -197,6 +197,7 @@ fn plan(
             failover.leave(bucket, vb);
         }
     }
+    next_map.fail_hindered_rebalance();
     next_map.let_join();
     let FailoverPlanner {
         promoted, losses, ..

@@ -393,11 +393,11 @@ impl ClusterMap {
         self.rebalance.as_deref().filter(|it| it.is_running())
     }
 
-    /// Returns the work that goes on. A rebalance fails when one of its nodes is failed over or gone, or a vBucket is lost.
-    /// Buckets that were created meanwhile are spread over its nodes, too.
-    fn continue_rebalance(&mut self) -> Work {
-        let Some(record) = self.running_rebalance().cloned() else {
-            return Work::Replicas;
+    /// Ends a running rebalance of any kind as failed when it cannot go on: one of its nodes is failed over or gone, or a
+    /// vBucket is lost.
+    pub(crate) fn fail_hindered_rebalance(&mut self) {
+        let Some(record) = self.running_rebalance() else {
+            return;
         };
         let obstacle = match record.kind.drains() {
             true => self.drain_obstacle(&record.drain),
@@ -405,8 +405,15 @@ impl ClusterMap {
         };
         if let Some(why) = obstacle {
             self.end_rebalance(RebalanceState::Failed(why));
-            return Work::Replicas;
         }
+    }
+
+    /// Returns the work that goes on. Buckets that were created during a rebalance are spread over its nodes, too.
+    fn continue_rebalance(&mut self) -> Work {
+        self.fail_hindered_rebalance();
+        let Some(record) = self.running_rebalance().cloned() else {
+            return Work::Replicas;
+        };
         if record.kind.drains() {
             return Work::Drain;
         }
