@@ -10,24 +10,28 @@ use std::fmt;
 pub(crate) enum MapChange {
     /// A vBucket is to move from its active to one of its replicas.
     Move { vb: VbId, to: usize },
-    /// A node has taken a vBucket over.
-    Taken { vb: VbId, node: usize },
+    /// A node has taken vBuckets over.
+    Taken { node: usize, vbuckets: Vec<VbId> },
     /// A node has restarted: nothing moves away from it.
     GiveUpMoves(usize),
     /// Another number of replicas is wanted.
     Replicas(u8),
     /// The bucket is to be spread over other nodes.
     Servers(Vec<usize>),
+    /// A node is added.
+    Add(usize),
+    /// Nodes are to be removed by a rebalance over the others.
+    Eject(Vec<usize>),
+    /// A node without copies is removed.
+    Remove(usize),
     /// The actives of nodes are to move away.
     Drain(Vec<usize>),
     /// The actives of nodes are to move away, and the nodes to be failed over then.
     FailOverGracefully(Vec<usize>),
     /// The running operation is stopped.
     Stop,
-    /// Due steps of a rebalance, or of a change of the number of replicas, begin or are cancelled, and due nodes join.
-    Begin,
-    /// Copies have caught up.
-    Step,
+    /// Copies that have caught up count, due steps begin or are cancelled, and due nodes join.
+    Round,
     /// A failed-over node is back.
     Return(usize),
     /// A failed-over node is back, and discards its copies.
@@ -46,19 +50,40 @@ impl MapChange {
     pub(crate) fn plan(&self, map: &SimMap) -> Option<SimMap> {
         match self {
             Self::Move { vb, to } => map.with_move(*vb, *to),
-            Self::Taken { vb, node } => map.with_taken(*node, *vb),
+            Self::Taken { node, vbuckets } => map.with_taken(*node, vbuckets),
             Self::GiveUpMoves(node) => map.without_moves_from(*node),
             Self::Replicas(replicas) => Some(map.with_replicas(*replicas)),
-            Self::Servers(servers) => map.with_servers(servers),
+            Self::Servers(servers) => map.with_rebalance(servers, &[]),
+            Self::Add(node) => map.with_node(*node),
+            Self::Eject(nodes) => map.with_ejection(nodes),
+            Self::Remove(node) => map.without_node(*node),
             Self::Drain(nodes) => map.with_drain(nodes, false),
             Self::FailOverGracefully(nodes) => map.with_drain(nodes, true),
             Self::Stop => map.stopped(),
             Self::Return(node) => map.with(*node),
             Self::ReturnEmpty(node) => map.with_empty(*node),
-            Self::Begin | Self::Discarded | Self::Step | Self::FailOver(_) | Self::PutBack(_) => {
-                None
-            }
+            Self::Round | Self::Discarded | Self::FailOver(_) | Self::PutBack(_) => None,
         }
+    }
+
+    /// Adds what another change says, if one change of the map can make both. Returns whether it can.
+    pub(crate) fn join(&mut self, other: &Self) -> bool {
+        let (
+            Self::Taken { node, vbuckets },
+            Self::Taken {
+                node: by,
+                vbuckets: more,
+            },
+        ) = (self, other)
+        else {
+            return false;
+        };
+        if node == by {
+            vbuckets.extend(more);
+            vbuckets.sort_unstable();
+            vbuckets.dedup();
+        }
+        node == by
     }
 
     /// Returns the transaction that replaces the map of a revision, besides what `guarded` does.
@@ -77,7 +102,11 @@ impl fmt::Display for MapChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Move { vb, to } => write!(f, "vBucket {vb} is to move to {}", name(*to)),
-            Self::Taken { vb, node } => write!(f, "{} has taken vBucket {vb} over", name(*node)),
+            Self::Taken { node, vbuckets } => {
+                let is_taken = |vb: &VbId| format!("{} has taken vBucket {vb} over", name(*node));
+                let all: Vec<String> = vbuckets.iter().map(is_taken).collect();
+                f.write_str(&all.join(", "))
+            }
             Self::GiveUpMoves(node) => write!(f, "moves from {} are given up", name(*node)),
             Self::Replicas(replicas) => write!(f, "there are to be {replicas} replicas"),
             Self::Servers(servers) => {
@@ -88,8 +117,10 @@ impl fmt::Display for MapChange {
                 write!(f, "{nodes:?} are to be failed over gracefully")
             }
             Self::Stop => write!(f, "the operation is stopped"),
-            Self::Begin => write!(f, "copies are to be made"),
-            Self::Step => write!(f, "copies have what they have to"),
+            Self::Add(node) => write!(f, "{} is added", name(*node)),
+            Self::Eject(nodes) => write!(f, "{nodes:?} are to be removed"),
+            Self::Remove(node) => write!(f, "{} is removed", name(*node)),
+            Self::Round => write!(f, "copies are to be made, or have what they have to"),
             Self::Return(node) => write!(f, "{} is back", name(*node)),
             Self::ReturnEmpty(node) => write!(f, "{} is to be emptied", name(*node)),
             Self::Discarded => write!(f, "copies are discarded"),

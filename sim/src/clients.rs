@@ -14,9 +14,6 @@ use kedge_types::limits::CAS_AHEAD_MS_MAX;
 use kedge_types::{Cas, CollectionId, Datatype, DocKey, Durability, RevSeqno, Status, VbId};
 use std::collections::BTreeMap;
 
-/// The timeout of a SyncWrite.
-const TIMEOUT_MS: u16 = 500;
-
 /// A key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum SimKey {
@@ -152,7 +149,11 @@ impl Clients {
         };
         // Clients may know an older map.
         let node = match rng.below(3) {
-            0 => rng.below(nodes.len() as u64) as usize,
+            0 => {
+                let mut late = nodes.iter().filter(|node| node.has_stale_batch());
+                let any = rng.below(nodes.len() as u64) as usize;
+                late.next().map_or(any, |node| node.number)
+            }
             _ => active,
         };
         if nodes[node].is_paused() {
@@ -210,7 +211,7 @@ impl Clients {
             cas: Cas(0),
             durability: Some(Durability {
                 level,
-                timeout_ms: Some(TIMEOUT_MS),
+                timeout_ms: Some(self.plan.timeout_ms),
             }),
             new_cas: Cas(0),
             preserve_ttl: false,

@@ -5,7 +5,7 @@
 //! again before it makes another change.
 
 use crate::change::MapChange;
-use crate::map::{MAP_KEY, SimMap, name, number, text};
+use crate::map::{MAP_KEY, SimMap, name, text};
 use crate::network::Network;
 use crate::promises::PromiseExchange;
 use crate::service::{Answer, CallId, SimStore, StoreAnswer, StoreCall};
@@ -87,6 +87,8 @@ pub(crate) struct Control {
     pub(crate) promises: PromiseExchange,
     /// The node that an administrator wants to be failed over by this one.
     pub(crate) deposing: Option<usize>,
+    /// True if a failover was given up for which nodes follow others no more.
+    pub(crate) lifts_fences: bool,
 }
 
 /// Returns the key of a node's lease.
@@ -118,6 +120,7 @@ impl Control {
             auto: AutoFailover::default(),
             promises: PromiseExchange::new(timing),
             deposing: None,
+            lifts_fences: false,
         }
     }
 
@@ -168,7 +171,8 @@ impl Control {
         self.begin_changes(times, store, rng);
     }
 
-    /// Renews the lease if that is due, with a record that says which map the node follows. The serving gate has to be moved to [`Self::serves_until`] before anything else.
+    /// Renews the lease if that is due, with a record that says which map the node follows. The serving gate has to be moved
+    /// to [`Self::serves_until`] before anything else.
     pub(crate) fn renew(
         &mut self,
         times: Times,
@@ -210,7 +214,10 @@ impl Control {
     pub(crate) fn request(&mut self, change: MapChange) {
         let is_known = |(known, _): &(MapChange, u32)| *known == change;
         let is_making = |purpose: &CallPurpose| matches!(purpose, CallPurpose::Change { change: it, .. } if *it == change);
-        if !self.is_calling(is_making) && !self.todo.iter().any(is_known) {
+        if self.is_calling(is_making) || self.todo.iter().any(is_known) {
+            return;
+        }
+        if !self.todo.iter_mut().any(|(known, _)| known.join(&change)) {
             self.todo.push_back((change, 0));
         }
     }
@@ -283,6 +290,8 @@ impl Control {
         let is_older =
             |before: StorePosition| before.store != found.store || before.revision > found.revision;
         if call.before.is_some_and(is_older) {
+            // A change is to be made again.
+            self.calls.insert(answer.id, call);
             self.on_restored(found);
             return;
         }
@@ -315,6 +324,7 @@ impl Control {
                     self.on_map(entry);
                 }
                 note!(name(self.node), "another change came before {change:?}");
+                self.lifts_fences |= matches!(change, MapChange::FailOver(_));
                 if attempts < ATTEMPTS_MAX {
                     self.todo.push_front((change, attempts));
                 }
@@ -460,7 +470,9 @@ impl Control {
 
     /// Takes the office if it is free, for as long as the node has its own lease.
     fn tend_office(&mut self, times: Times, store: &mut SimStore, rng: &mut Rng) {
-        let Some(view) = &self.view else {
+        self.token = None;
+        let is_member = |view: &&StoreView| !view.map.is_out(self.node);
+        let Some(view) = self.view.as_ref().filter(is_member) else {
             return;
         };
         let observers = &self.observers;
@@ -469,7 +481,6 @@ impl Control {
             let (_, observer) = nodes.find(|(node, _)| text(**node) == holder.node)?;
             observer.end_of(&holder.process, times.local)
         });
-        self.token = None;
         match step {
             OfficeStep::Hold { token } => self.token = Some(token),
             OfficeStep::Take(take) => {
@@ -489,6 +500,9 @@ impl Control {
             let Some((change, attempts)) = self.todo.pop_front() else {
                 return;
             };
+            if !view.map.has_node(self.node) {
+                continue;
+            }
             if let Some(next) = change.plan(&view.map) {
                 let guarded = Transaction::new();
                 self.send_attempt(times, (change, attempts), guarded, &next, store, rng);
@@ -498,7 +512,8 @@ impl Control {
 
     /// Returns the members that have to be failed over automatically. `applied` tells whether a node has applied the map.
     pub(crate) fn down(&mut self, times: Times, applied: impl Fn(usize) -> bool) -> Vec<usize> {
-        let Some(view) = &self.view else {
+        let is_member = |view: &&StoreView| !view.map.is_out(self.node);
+        let Some(view) = self.view.as_ref().filter(is_member) else {
             return Vec::new();
         };
         let now = times.local;
@@ -527,7 +542,7 @@ impl Control {
                 }
             };
             members.push(MemberObservation {
-                node: number(*node),
+                node: view.map.number(*node),
                 name: text(*node),
                 group: "one".to_owned(),
                 lease,
@@ -540,7 +555,7 @@ impl Control {
         settings.timeout = u32::try_from(self.timing.time().as_secs()).expect("at most 120");
         settings.disable_max_count = true;
         let observed = ClusterObservation {
-            me: number(self.node),
+            me: view.map.number(self.node),
             is_orchestrator: self.token.is_some(),
             store_reached: is_known,
             settings,
@@ -551,7 +566,7 @@ impl Control {
             return Vec::new();
         };
         let down = down.into_iter();
-        down.map(|it| usize::from(it.node)).collect()
+        down.map(|it| view.map.index(it.node)).collect()
     }
 
     /// Returns the part of a transaction that deposes nodes, if their leases have lapsed, and the promises of this node to

@@ -1,24 +1,29 @@
 //! The faults of a cluster.
 
 use crate::change::MapChange;
-use crate::map::{name, number, positions};
+use crate::map::{SimMap, name, positions};
 use crate::node::{Process, SimNode};
 use crate::trace::note;
 use crate::world::World;
 use kedge_bucket::CompactionRequest;
+use kedge_cluster::NodePositions;
 use kedge_disk::Fault;
 use kedge_types::VbId;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The longest time for which a node gets its answers late, before it is cut off.
 const SLOW_NS_MAX: u64 = 1_000_000_000;
+/// The longest time after the restore of the store for which only nodes without copies reach it.
+const LATER_NS_MAX: u64 = 800_000_000;
+/// The longest time for which the watches of a node lag.
+const LAG_NS_MAX: u64 = 3_000_000_000;
 /// The longest outage of the store: some leases.
 const OUTAGE_NS_MAX: u64 = 4_000_000_000;
 
 impl World {
     pub(crate) fn fault(&mut self) {
         let node = self.any_node();
-        match self.rng.below(59) {
+        match self.rng.below(67) {
             0..3 => {
                 self.network.reset_any(&mut self.rng);
                 self.summary.cuts += 1;
@@ -76,8 +81,24 @@ impl World {
                 self.summary.outages += 1;
             }
             53 => self.lose_disk(node),
+            54..58 => self.change_nodes(),
+            58 => {
+                let until_ns = self.unix_ns() + self.rng.below(LAG_NS_MAX);
+                self.store.lag(node, until_ns);
+            }
+            59..62 => self.isolate(node),
             _ => self.store.heal(),
         }
+    }
+
+    /// Makes a node reach neither the store nor others. It goes on, and reaches the others again before the store.
+    fn isolate(&mut self, node: usize) {
+        let until_ns = self.unix_ns() + self.rng.below(OUTAGE_NS_MAX);
+        self.store.send_away(node, until_ns);
+        for other in (0..self.nodes.len()).filter(|other| *other != node) {
+            self.network.cut(node, other);
+        }
+        self.summary.cuts += 1;
     }
 
     /// Makes a backup of the store. Nodes without copies may not hear of what comes next.
@@ -109,14 +130,17 @@ impl World {
         }
         let numbers = |nodes: Vec<&SimNode>| nodes.iter().map(|node| node.number).collect();
         let (following, behind): (Vec<usize>, Vec<usize>) = (numbers(following), numbers(behind));
-        let other = self.rng.below(2) == 0;
+        let others_come_first = !behind.is_empty() && self.rng.below(4) != 0;
+        let is_noticed = !others_come_first && !self.store.is_backup_young();
+        let other = !is_noticed || self.rng.below(2) == 0;
         self.summary.restores += u64::from(self.store.restore(other));
-        if behind.is_empty() || self.rng.below(4) == 0 {
+        if !others_come_first {
             return;
         }
         // The others come first.
         for node in following {
-            self.store.cut(node, false);
+            let until_ns = self.unix_ns() + self.rng.below(LATER_NS_MAX);
+            self.store.send_away(node, until_ns);
         }
         for node in behind {
             self.store.reconnect(node);
@@ -249,6 +273,16 @@ impl World {
         }
     }
 
+    /// Sometimes ends the active of a vBucket of which a replica was just rolled back.
+    pub(crate) fn lose_source_of(&mut self, vb: VbId) {
+        let is_alive = |node: &usize| self.nodes[*node].process.is_some();
+        let source = self.map.active(vb).filter(is_alive);
+        let may_end = self.plan.may_come_back && !self.heals && self.rng.below(3) == 0;
+        if let Some(source) = source.filter(|_| may_end) {
+            self.end(source, true);
+        }
+    }
+
     pub(crate) fn end(&mut self, node: usize, power: bool) {
         self.summary.kills += 1;
         let seed = self.rng.next();
@@ -320,7 +354,7 @@ impl World {
         };
         let control = &mut process.control;
         let Some(node) = control.deposing else { return };
-        if control.view().is_none_or(|view| view.map.is_out(node)) {
+        if control.view().is_none_or(|view| view.map.is_out(node)) || self.map.is_out(by) {
             control.deposing = None;
         } else if control.depositions(times, &[node], false).is_some() {
             control.deposing = None;
@@ -337,36 +371,71 @@ impl World {
         if !automatic && !nodes.iter().all(|node| self.may_fail_over(*node)) {
             return false;
         }
-        // Two losses at a time are too many where data counts that is only in memory.
-        let is_going = |node: usize| self.lost.contains(&node) || self.nodes[node].is_paused();
-        let others = (0..self.nodes.len()).filter(|other| !nodes.contains(other));
-        if !self.plan.may_come_back && others.into_iter().any(is_going) {
+        // Two losses at a time are too many: of a lost disk, and where data counts that is only in memory.
+        let is_going = |node: usize| {
+            let may_be_lost = !self.plan.may_come_back && self.nodes[node].is_paused();
+            self.lost.contains(&node) || may_be_lost
+        };
+        let mut others = (0..self.nodes.len()).filter(|other| !nodes.contains(other));
+        if others.any(is_going) {
             return false;
         }
-        let others = (0..self.nodes.len()).filter(|other| !nodes.contains(other));
-        let reached = others.filter(|other| !self.network.is_cut(by, *other));
-        let told = reached.filter_map(|other| {
-            let node = &self.nodes[other];
-            let process = node.process.as_ref().filter(|_| !node.is_paused())?;
-            Some((number(other), positions(&process.bucket)?))
-        });
-        let told = told.collect();
         let times = self.times(by);
         let SimNode { process, saved, .. } = &mut self.nodes[by];
-        let (follows, Some(process)) = (&*saved, process) else {
+        let (map, Some(process)) = (saved.clone(), process) else {
             return false;
         };
         let control = &mut process.control;
         let guarded = control.depositions(times, nodes, automatic);
-        let view = control.view().filter(|view| *follows == view.map);
-        let next = view.and_then(|view| view.map.without(nodes, &told, automatic));
-        let Some((guarded, next)) = guarded.zip(next) else {
+        let follows = control.view().is_some_and(|view| map == view.map);
+        let Some(guarded) = guarded.filter(|_| follows) else {
+            return false;
+        };
+        let told = self.gather(by, &map, nodes);
+        let Some(next) = map.without(nodes, &told, automatic) else {
+            self.lift_fences(by);
             return false;
         };
         note!(name(by), "is to fail {nodes:?} over");
         let change = MapChange::FailOver(nodes.to_vec());
         self.send_change(by, change, guarded, &next);
+        if !self.heals && self.rng.below(3) == 0 {
+            // Before the change is made, the nodes reach all others again, but for the store.
+            note!(name(by), "is late with that");
+            self.network.heal();
+            self.store.delay_failovers(by, &mut self.rng);
+        }
         true
+    }
+
+    /// Returns the positions of all members that a node reaches but some, which nobody of them follows any more.
+    fn gather(
+        &mut self,
+        by: usize,
+        map: &SimMap,
+        without: &[usize],
+    ) -> BTreeMap<u16, NodePositions> {
+        let mut told = BTreeMap::new();
+        for other in map.members().filter(|other| !without.contains(other)) {
+            let node = &mut self.nodes[other];
+            if self.network.is_cut(by, other) || node.is_paused() {
+                continue;
+            }
+            node.fence(without, &mut self.network);
+            let process = node.process.as_ref();
+            let positions = process.and_then(|process| positions(&process.bucket));
+            told.extend(positions.map(|positions| (map.number(other), positions)));
+        }
+        told
+    }
+
+    /// Lets the nodes that a node reaches follow all others again.
+    pub(crate) fn lift_fences(&mut self, by: usize) {
+        for other in 0..self.nodes.len() {
+            if !self.network.is_cut(by, other) && !self.nodes[other].is_paused() {
+                self.nodes[other].lift_fences();
+            }
+        }
     }
 
     /// Begins the move of a vBucket from its active to one of its replicas.
@@ -388,8 +457,9 @@ impl World {
     /// Asks nodes that have taken over a vBucket to make the map in which they are its active.
     pub(crate) fn finish_moves(&mut self) {
         for node in 0..self.nodes.len() {
-            for vb in self.nodes[node].take_taken() {
-                self.request(node, MapChange::Taken { vb, node });
+            let vbuckets = self.nodes[node].take_taken();
+            if !vbuckets.is_empty() {
+                self.request(node, MapChange::Taken { node, vbuckets });
             }
         }
     }
@@ -418,8 +488,33 @@ impl World {
         self.request(by, change);
     }
 
+    /// Adds a node, removes one by a rebalance, or both, which is a swap.
+    fn change_nodes(&mut self) {
+        let by = self.any_node();
+        let nodes = 0..self.nodes.len();
+        let (present, absent): (Vec<usize>, Vec<usize>) =
+            nodes.partition(|node| self.map.has_node(*node));
+        let some = |of: &[usize], at: u64| of.get(at as usize % of.len().max(1)).copied();
+        let (coming, going) = (
+            some(&absent, self.rng.next()),
+            some(&present, self.rng.next()),
+        );
+        let ejected = going.filter(|_| present.len() > 1);
+        let what = self.rng.below(4);
+        let added = coming.filter(|_| what < 3);
+        if let Some(node) = added {
+            self.request(by, MapChange::Add(node));
+        }
+        match (what, ejected, added) {
+            (0 | 1, Some(node), _) => self.request(by, MapChange::Eject(vec![node])),
+            (2, _, Some(_)) => self.request(by, MapChange::Eject(Vec::new())),
+            (3, Some(node), _) => self.request(by, MapChange::Remove(node)),
+            _ => {}
+        }
+    }
+
     pub(crate) fn recover(&mut self, node: usize) {
-        let is_back = self.map.is_out(node) && self.nodes[node].process.is_some();
+        let is_back = self.map.is_failed(node) && self.nodes[node].process.is_some();
         if is_back {
             let by = self.any_node();
             let change = match self.rng.below(3) {

@@ -367,7 +367,7 @@ impl ReceivingEnd {
     }
 
     /// Handles the end of the connection.
-    pub(crate) fn end(self) {
+    pub(crate) fn end(&self) {
         note!(self.node, "connection to {} ends", self.peer);
         self.asks.lock().clear();
         for vb in self.vbuckets.keys() {

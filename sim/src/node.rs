@@ -34,6 +34,8 @@ const QUOTA_SQUEEZED: u64 = 1 << 10;
 const LEASE_TIME: Duration = Duration::from_secs(1);
 /// The drift of the clocks of nodes: 1,000 parts per million, the bound of leases.
 const DRIFT_PPM_MAX: u64 = 1_000;
+/// The time for which a node that is to be failed over is not followed, unless the failover is given up or done.
+const FENCE_TIME: Duration = Duration::from_secs(10);
 /// One in parts per million.
 const ONE_PPM: u64 = 1_000_000;
 
@@ -82,6 +84,12 @@ pub(crate) struct Process {
     pub(crate) copies: Option<CatchUp>,
     serving: BTreeMap<LinkId, SendingEnd>,
     following: BTreeMap<usize, (LinkId, ReceivingEnd)>,
+    /// vBuckets that were rolled back: their acknowledged data is gone.
+    went_back: Vec<VbId>,
+    /// vBuckets that were taken over.
+    taken: Vec<VbId>,
+    /// The nodes that it does not follow, as they are to be failed over, and the times at which it does again.
+    fenced: BTreeMap<usize, Moment>,
 }
 
 impl Drop for Process {
@@ -150,7 +158,7 @@ impl SimNode {
             paused_until_ns: None,
             stale: None,
             timing,
-            nodes: plan.nodes,
+            nodes: plan.all_nodes(),
             starts: 0,
             config,
             is_slow: false,
@@ -209,6 +217,9 @@ impl SimNode {
             copies: None,
             serving: BTreeMap::new(),
             following: BTreeMap::new(),
+            went_back: Vec::new(),
+            taken: Vec::new(),
+            fenced: BTreeMap::new(),
         });
         Ok(())
     }
@@ -323,6 +334,25 @@ impl SimNode {
         }
     }
 
+    /// Ends the streams from nodes that are to be failed over: nothing is acknowledged to them any more.
+    pub(crate) fn fence(&mut self, nodes: &[usize], network: &mut Network) {
+        note!(name(self.number), "does not follow {nodes:?} any more");
+        let until = Moment::at_ns(self.now_ns()).plus(FENCE_TIME);
+        if let Some(process) = &mut self.process {
+            for node in nodes {
+                process.end_following(*node, network);
+                process.fenced.insert(*node, until);
+            }
+        }
+    }
+
+    /// Lets the process follow all nodes again, as a failover was given up.
+    pub(crate) fn lift_fences(&mut self) {
+        if let Some(process) = &mut self.process {
+            process.fenced.clear();
+        }
+    }
+
     /// Stops the process for a while. With `in_batch`, the next operation of a client was read before.
     pub(crate) fn pause(&mut self, until_ns: u64, in_batch: bool) {
         note!(name(self.number), "is paused");
@@ -350,6 +380,11 @@ impl SimNode {
             self.paused_until_ns = None;
         }
         false
+    }
+
+    /// Returns whether it goes on after a pause with an operation that was read before it.
+    pub(crate) fn has_stale_batch(&self) -> bool {
+        self.stale.is_some() && !self.is_paused()
     }
 
     fn now_ns(&self) -> u64 {
@@ -389,6 +424,10 @@ impl SimNode {
         };
         process.revision = map.revision();
         note!(name(number), "adopts {}", map.brief());
+        if process.fenced.keys().all(|node| map.is_out(*node)) {
+            // Nobody follows them by this map.
+            process.fenced.clear();
+        }
         // First streams that end: nothing of them may be acknowledged when the node is active.
         process.follow_as(map, number, network);
         for vb in map.vbuckets() {
@@ -412,7 +451,7 @@ impl SimNode {
             let _ = process.bucket.states().assign(&[(vb, role)]);
             let figures = process.bucket.vbucket_figures(vb);
             let has_some = figures.is_some_and(|it| it.high_seqno > Seqno(0));
-            if state == VbState::Dead && has_some && !map.is_out(number) {
+            if state == VbState::Dead && has_some && !map.is_failed(number) {
                 let _ = process.bucket.states().begin_delete_vbucket(vb, |_| ());
             }
         }
@@ -476,9 +515,12 @@ impl SimNode {
         let Some(process) = self.process.as_mut().filter(|it| it.has_begun()) else {
             return;
         };
+        process.has_fence(Moment::at_ns(now_ns));
         for peer in map.actives() {
             let wanted = map.followed(number, peer);
-            if peer == number || wanted.is_empty() || process.following.contains_key(&peer) {
+            let is_fenced = process.fenced.contains_key(&peer);
+            let is_followed = process.following.contains_key(&peer);
+            if peer == number || wanted.is_empty() || is_followed || is_fenced {
                 continue;
             }
             let link = network.connect(number, peer);
@@ -517,20 +559,26 @@ impl SimNode {
         let Some(process) = &mut self.process else {
             return Vec::new();
         };
-        let all = process.following.values_mut();
-        all.flat_map(|(_, following)| std::mem::take(&mut following.went_back))
-            .collect()
+        for (_, following) in process.following.values_mut() {
+            process.went_back.append(&mut following.went_back);
+        }
+        std::mem::take(&mut process.went_back)
     }
-}
 
-impl SimNode {
-    /// Returns vBuckets that were taken over since the last call.
+    /// Returns vBuckets that were taken over since the last call. While a node is to be failed over, there are none: the map
+    /// after that says who has them.
     pub(crate) fn take_taken(&mut self) -> Vec<VbId> {
-        let process = self.process.as_mut();
-        let all = process.map(|process| process.following.values_mut());
-        let all = all.into_iter().flatten();
-        all.flat_map(|(_, following)| std::mem::take(&mut following.taken))
-            .collect()
+        let now = Moment::at_ns(self.now_ns());
+        let Some(process) = &mut self.process else {
+            return Vec::new();
+        };
+        for (_, following) in process.following.values_mut() {
+            process.taken.append(&mut following.taken);
+        }
+        if process.has_fence(now) {
+            return Vec::new();
+        }
+        std::mem::take(&mut process.taken)
     }
 }
 
@@ -578,8 +626,16 @@ impl Process {
         }
     }
 
+    /// Returns whether a node is to be failed over.
+    fn has_fence(&mut self, now: Moment) -> bool {
+        self.fenced.retain(|_, until| *until > now);
+        !self.fenced.is_empty()
+    }
+
     fn end_following(&mut self, peer: usize, network: &mut Network) {
-        if let Some((link, following)) = self.following.remove(&peer) {
+        if let Some((link, mut following)) = self.following.remove(&peer) {
+            self.went_back.append(&mut following.went_back);
+            self.taken.append(&mut following.taken);
             following.end();
             network.close(link, LinkEnd::Consumer);
         }

@@ -1,7 +1,7 @@
 //! The executor of operations: the first member of the map advances rebalances, drains and copies, as far as its own view goes.
 
 use crate::change::MapChange;
-use crate::map::{SimMap, number, positions};
+use crate::map::{SimMap, positions};
 use crate::node::SimNode;
 use crate::world::World;
 use kedge_cluster::{CatchUp, NodePositions};
@@ -35,25 +35,31 @@ impl World {
         // Each node reports at another time.
         let other = self.any_node();
         let told = self.told_by(by, other, &map);
+        let awaited = self.awaited();
+        let process = self.nodes[by].process.as_mut();
+        let Some(process) = process else { return };
         if map.makes_copies() {
-            let process = self.nodes[by].process.as_mut();
-            let copies = process.map(|process| &mut process.copies);
-            let Some(copies) = copies else { return };
-            let known = copies.get_or_insert_with(|| map.catch_up());
+            let known = process.copies.get_or_insert_with(|| map.catch_up());
             map.follow_up(known);
             known.note(&told);
-            if let Some(next) = map.with_step(known) {
-                self.send_change(by, MapChange::Step, Transaction::new(), &next);
-                return;
-            }
         } else {
-            self.forget_catch_up(by);
+            process.copies = None;
         }
+        let round = map.with_round(process.copies.as_ref(), &awaited);
         if let Some(next) = map.with_discarded(&told) {
             self.send_change(by, MapChange::Discarded, Transaction::new(), &next);
-        } else if let Some(next) = map.with_change() {
-            self.send_change(by, MapChange::Begin, Transaction::new(), &next);
+        } else if let Some(next) = round {
+            self.send_change(by, MapChange::Round, Transaction::new(), &next);
         }
+    }
+
+    /// Returns nodes to which clients have not connected again after a restart: some, as nobody knows of all clients.
+    fn awaited(&mut self) -> Vec<usize> {
+        if self.heals || self.rng.below(3) != 0 {
+            return Vec::new();
+        }
+        let nodes = 0..self.nodes.len();
+        nodes.filter(|_| self.rng.below(2) == 0).collect()
     }
 
     fn forget_catch_up(&mut self, node: usize) {
@@ -69,6 +75,9 @@ impl World {
         let process = process.filter(|it| it.revision == map.revision() && is_reached);
         let process = process.filter(|_| !self.nodes[node].is_paused());
         let told = process.and_then(|it| positions(&it.bucket));
-        told.map(|told| (number(node), told)).into_iter().collect()
+        let told = told.filter(|_| map.has_node(node));
+        told.map(|told| (map.number(node), told))
+            .into_iter()
+            .collect()
     }
 }

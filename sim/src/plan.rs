@@ -9,6 +9,8 @@ use kedge_types::DurabilityLevel;
 pub struct HistoryPlan {
     /// Nodes of the cluster.
     pub nodes: usize,
+    /// Nodes that are no members at first.
+    pub spares: usize,
     /// Replicas of each vBucket.
     pub replicas: usize,
     /// Members of the coordination store.
@@ -21,6 +23,8 @@ pub struct HistoryPlan {
     pub clients: usize,
     /// The number of steps before the faults end.
     pub steps: u64,
+    /// The timeout of SyncWrites, in milliseconds: shorter or longer than a lease.
+    pub timeout_ms: u16,
     /// True if there is a log in front of the files.
     pub commit_log: bool,
     /// The levels of SyncWrites.
@@ -35,6 +39,12 @@ pub struct HistoryPlan {
 }
 
 impl HistoryPlan {
+    /// Returns the number of nodes, with those that are no members at first.
+    #[must_use]
+    pub const fn all_nodes(&self) -> usize {
+        self.nodes + self.spares
+    }
+
     /// Returns the plan of a seed.
     #[must_use]
     pub fn of(seed: u64) -> Self {
@@ -49,12 +59,14 @@ impl HistoryPlan {
         };
         Self {
             nodes,
+            spares: [0, 0, 1][rng.below(3) as usize],
             replicas,
             store_members: [1, 3][rng.below(2) as usize],
             vbuckets: 1 + rng.below(3) as u16,
             keys: 4 + rng.below(8),
             clients: 2 + rng.below(4) as usize,
             steps: 4_000,
+            timeout_ms: [500, 3_000][rng.below(2) as usize],
             commit_log: rng.below(4) != 0,
             levels,
             may_come_back,

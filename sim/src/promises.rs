@@ -113,14 +113,15 @@ impl PromiseExchange {
                 }
             }
         }
-        let is_complete = |open: &mut OpenRound| open.round.missing().next().is_none();
-        if let Some(open) = self.round.take_if(is_complete)
+        // The holder decides whether the promises suffice.
+        let is_over =
+            |open: &mut OpenRound| open.round.missing().next().is_none() || open.deadline <= now;
+        if let Some(open) = self.round.take_if(is_over)
             && holder.on_promises(&open.round)
         {
             note!(name(me), "serves by promises");
             self.complete += 1;
         }
-        self.round.take_if(|open| open.deadline <= now);
         if !std::mem::take(&mut self.is_wanted) || self.round.is_some() || followed.is_out(me) {
             return;
         }

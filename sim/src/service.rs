@@ -16,6 +16,10 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The usual delay of a message, and the largest one.
 const DELAY_NS: u64 = 2_000_000;
 const DELAY_NS_MAX: u64 = 200_000_000;
+/// The number of revisions up to which a backup is young: leases are renewed so often within some of their times.
+const YOUNG_REVISIONS: u64 = 64;
+/// The largest delay of a change of the map that arrives late, which may be after its sender has given it up.
+const LATE_NS_MAX: u64 = 1_500_000_000;
 /// The pause between two attempts of a call that waits for a quorum or a connection.
 const RETRY_NS: u64 = 10_000_000;
 
@@ -88,6 +92,10 @@ pub(crate) struct SimStore {
     deaf: BTreeSet<usize>,
     /// The nodes to which answers are slow, and the time at which they are cut off.
     slow: BTreeMap<usize, u64>,
+    /// The nodes that hear of no changes by their watches, and the times at which they do again.
+    lagging: BTreeMap<usize, u64>,
+    /// The nodes that do not reach the store whatever heals, and the times at which they do again.
+    away: BTreeMap<usize, u64>,
     /// The time until which no node reaches the store.
     fails_until_ns: u64,
     now_ns: u64,
@@ -113,6 +121,8 @@ impl SimStore {
             cut: BTreeSet::new(),
             deaf: BTreeSet::new(),
             slow: BTreeMap::new(),
+            lagging: BTreeMap::new(),
+            away: BTreeMap::new(),
             fails_until_ns: 0,
             now_ns: 0,
         }
@@ -128,11 +138,14 @@ impl SimStore {
     ) -> CallId {
         self.calls += 1;
         let id = CallId(self.calls);
+        let is_change = matches!(call, StoreCall::Transact(_, Some(_)));
+        let is_late = is_change && rng.below(12) == 0;
+        let late_ns = if is_late { rng.below(LATE_NS_MAX) } else { 0 };
         let request = Request {
             id,
             node,
             member: rng.below(self.members.len() as u64) as usize,
-            at_ns: now_ns + delay_ns(rng),
+            at_ns: now_ns + delay_ns(rng) + late_ns,
             call,
         };
         self.requests.push(request);
@@ -152,7 +165,7 @@ impl SimStore {
         let mut due: Vec<Request> = self.requests.extract_if(.., is_due).collect();
         due.sort_by_key(|request| (request.at_ns, request.id));
         for mut request in due {
-            let arrives = !self.cut.contains(&request.node) && self.has_quorum();
+            let arrives = !self.is_cut_off(request.node) && self.has_quorum();
             if !self.members[request.member].is_up || !arrives && rng.below(6) == 0 {
                 continue;
             }
@@ -222,11 +235,16 @@ impl SimStore {
     ) -> Option<(StorePosition, Vec<WatchEvent>)> {
         let at = &self.members[member];
         let fails = self.now_ns < self.fails_until_ns;
-        if fails || self.cut.contains(&node) || self.deaf.contains(&node) || !at.is_up {
+        if fails || self.is_cut_off(node) || self.deaf.contains(&node) || !at.is_up {
             return None;
         }
+        let lags = self
+            .lagging
+            .get(&node)
+            .is_some_and(|until| self.now_ns < *until);
+        let applied = if lags { after.revision } else { at.applied };
         let position = StorePosition {
-            revision: at.applied.max(after.revision),
+            revision: applied.max(after.revision),
             ..self.model.position()
         };
         let ended = |why| Some((position, vec![WatchEvent::ReadAgain(why)]));
@@ -258,12 +276,7 @@ impl SimStore {
             };
             matches!(
                 change,
-                Some(
-                    MapChange::FailOver(_)
-                        | MapChange::Begin
-                        | MapChange::Step
-                        | MapChange::Taken { .. }
-                )
+                Some(MapChange::FailOver(_) | MapChange::Round | MapChange::Taken { .. })
             )
         };
         self.requests.iter().any(is_such)
@@ -296,6 +309,12 @@ impl SimStore {
         self.slow.remove(&node);
     }
 
+    /// Makes the watches of a node lag until a time: it renews its lease, and hears of no changes.
+    pub(crate) fn lag(&mut self, node: usize, until_ns: u64) {
+        note!(name(node), "watches of the store lag");
+        self.lagging.insert(node, until_ns);
+    }
+
     /// Makes answers to a node slow, until it is cut off.
     pub(crate) fn slow_down(&mut self, node: usize, until_ns: u64) {
         note!(name(node), "answers of the store are slow");
@@ -305,7 +324,39 @@ impl SimStore {
     /// Returns whether a node cannot use the store.
     pub(crate) fn is_cut(&self, node: usize) -> bool {
         let fails = self.now_ns < self.fails_until_ns;
-        fails || self.cut.contains(&node) || self.deaf.contains(&node)
+        fails || self.is_cut_off(node) || self.deaf.contains(&node)
+    }
+
+    /// Returns whether nothing of a node arrives.
+    fn is_cut_off(&self, node: usize) -> bool {
+        let is_away = |until: &u64| self.now_ns < *until;
+        self.cut.contains(&node) || self.away.get(&node).is_some_and(is_away)
+    }
+
+    /// Makes a node not reach the store until a time, whatever heals.
+    pub(crate) fn send_away(&mut self, node: usize, until_ns: u64) {
+        note!(name(node), "does not reach the store until {until_ns}");
+        self.away.insert(node, until_ns);
+    }
+
+    /// Makes the failovers late that a node has sent, and their nodes not reach the store until then.
+    pub(crate) fn delay_failovers(&mut self, by: usize, rng: &mut Rng) {
+        for request in self.requests.iter_mut().filter(|it| it.node == by) {
+            let StoreCall::Transact(_, Some(MapChange::FailOver(nodes))) = &request.call else {
+                continue;
+            };
+            request.at_ns += rng.below(LATE_NS_MAX);
+            let until_ns = request.at_ns + rng.below(LATE_NS_MAX);
+            self.away.extend(nodes.iter().map(|node| (*node, until_ns)));
+        }
+    }
+
+    /// Returns whether the content of the store is little newer than the backup. A store of the same identity could have more
+    /// revisions again before nodes notice that it was restored.
+    pub(crate) fn is_backup_young(&self) -> bool {
+        let backup = self.backup.as_ref().map(|it| it.position().revision.0);
+        backup
+            .is_some_and(|at| self.model.position().revision.0.saturating_sub(at) < YOUNG_REVISIONS)
     }
 
     /// Returns the map of the backup, if there is one.
@@ -327,6 +378,14 @@ impl SimStore {
             note!("store", "member {at} lags");
             member.is_slow = true;
         }
+    }
+
+    /// Ends all faults, also those that [`Self::heal`] leaves.
+    pub(crate) fn end_all_faults(&mut self) {
+        self.heal();
+        self.away.clear();
+        self.lagging.clear();
+        self.fails_until_ns = 0;
     }
 
     /// Takes the store from all nodes until a time, whatever is healed meanwhile.

@@ -88,6 +88,12 @@ pub struct Summary {
     pub lost_disks: u64,
     /// Rounds in which all others have promised a node not to fail it over.
     pub promises: u64,
+    /// Nodes that were added.
+    pub additions: u64,
+    /// Nodes that were removed.
+    pub removals: u64,
+    /// Maps in which a node has taken several vBuckets over.
+    pub joint_takeovers: u64,
 }
 
 impl AddAssign for Summary {
@@ -117,6 +123,9 @@ impl AddAssign for Summary {
             outages,
             lost_disks,
             promises,
+            additions,
+            removals,
+            joint_takeovers,
         } = other;
         self.acknowledged += acknowledged;
         self.unknown += unknown;
@@ -142,6 +151,9 @@ impl AddAssign for Summary {
         self.outages += outages;
         self.lost_disks += lost_disks;
         self.promises += promises;
+        self.additions += additions;
+        self.removals += removals;
+        self.joint_takeovers += joint_takeovers;
     }
 }
 
@@ -168,6 +180,8 @@ pub struct World {
     pub(crate) in_step: BTreeMap<(VbId, usize), bool>,
     /// The highest seqno and CAS of each branch at its active.
     highest: BTreeMap<(VbId, VbUuid), (Seqno, Cas)>,
+    /// True once nothing fails any more.
+    pub(crate) heals: bool,
     pub(crate) summary: Summary,
 }
 
@@ -182,7 +196,7 @@ impl World {
         let mut rng = Rng::new(seed);
         let map = SimMap::new(plan.vbuckets, plan.nodes, plan.replicas);
         let nodes =
-            (0..plan.nodes).map(|number| SimNode::new(number, plan, &map, begin, rng.next()));
+            (0..plan.all_nodes()).map(|number| SimNode::new(number, plan, &map, begin, rng.next()));
         let nodes = nodes.collect();
         Self {
             seed,
@@ -190,7 +204,7 @@ impl World {
             rng,
             unix_ns: begin.unix_ns,
             nodes,
-            starts: vec![0; plan.nodes],
+            starts: vec![0; plan.all_nodes()],
             network: Network::default(),
             store: SimStore::new(plan.store_members, &map),
             maps: BTreeMap::from([(map.revision(), map.clone())]),
@@ -199,6 +213,7 @@ impl World {
             lost: BTreeSet::new(),
             in_step: BTreeMap::new(),
             highest: BTreeMap::new(),
+            heals: false,
             summary: Summary::default(),
         }
     }
@@ -257,6 +272,10 @@ impl World {
         let (store, network) = (&mut self.store, &mut self.network);
         let rng = &mut self.rng;
         self.summary.promises += self.nodes[node].coordinate(self.unix_ns, store, network, rng);
+        let control = self.nodes[node].process.as_mut().map(|it| &mut it.control);
+        if control.is_some_and(|control| std::mem::take(&mut control.lifts_fences)) {
+            self.lift_fences(node);
+        }
         self.fail_over_down(node);
     }
 
@@ -294,7 +313,7 @@ impl World {
 
     /// Notes a change of the map in the store.
     fn committed(&mut self, committed: CommittedMap) -> Result<(), String> {
-        let CommittedMap { map, change } = committed;
+        let CommittedMap { map, mut change } = committed;
         let (is, was) = (map.revision(), self.map.revision());
         if map == self.map {
             note!("store", "{change}");
@@ -318,49 +337,65 @@ impl World {
         if *same != map {
             return Err(format!("there are two maps {is:?}: {same:?} and {map:?}"));
         }
-        let with_next = self.map.with_next();
-        for vb in map.vbuckets() {
-            for replica in map.replicas(vb) {
+        if let MapChange::Taken { node, vbuckets } = &mut change {
+            // Some may have been given up meanwhile.
+            vbuckets.retain(|vb| self.map.moves_to(*vb) == Some(*node));
+        }
+        let before = std::mem::replace(&mut self.map, map);
+        note!("store", "{change}: {}", self.map.brief());
+        self.note_change(&before, &change);
+        Ok(())
+    }
+
+    /// Records the effects of a change of the map.
+    fn note_change(&mut self, before: &SimMap, change: &MapChange) {
+        let with_next = before.with_next();
+        for vb in self.map.vbuckets() {
+            for replica in self.map.replicas(vb) {
                 // The map guarantees the data of every node that it adds to a chain: all others of the chain may be
                 // lost from now on.
-                if !self.map.has(vb, replica) {
+                if !before.has(vb, replica) {
                     self.in_step.insert((vb, replica), true);
                     self.summary.joins += u64::from(!with_next.contains(&vb));
                 }
             }
         }
-        self.map = map;
-        note!("store", "{change}: {}", self.map.brief());
+        let nodes = 0..self.nodes.len();
+        let gone = nodes.filter(|node| before.has_node(*node) && !self.map.has_node(*node));
+        self.summary.removals += gone.count() as u64;
         match change {
             MapChange::FailOver(nodes) => {
                 self.summary.failovers += nodes.len() as u64;
                 // With the remaining nodes, all others have to catch up before the next loss.
                 self.in_step.clear();
             }
-            MapChange::Taken { vb, .. } => {
-                self.summary.takeovers += 1;
-                // The former active has lost nothing, but counts only after it has followed.
-                self.in_step.retain(|(of, _), _| *of != vb);
+            MapChange::Taken { vbuckets, .. } => {
+                self.summary.takeovers += vbuckets.len() as u64;
+                self.summary.joint_takeovers += u64::from(vbuckets.len() > 1);
+                // The former actives have lost nothing, but count only after they have followed.
+                self.in_step.retain(|(of, _), _| !vbuckets.contains(of));
             }
+            MapChange::Add(_) => self.summary.additions += 1,
             MapChange::Return(_) => self.summary.returns += 1,
             MapChange::ReturnEmpty(_) => self.summary.empty_returns += 1,
-            MapChange::Servers(_) => self.summary.rebalances += 1,
+            MapChange::Servers(_) | MapChange::Eject(_) => self.summary.rebalances += 1,
             MapChange::Drain(_) => self.summary.drains += 1,
-            MapChange::Begin if is.epoch > was.epoch => {
-                self.summary.graceful_failovers += 1;
-                self.in_step.clear();
-            }
-            MapChange::Step => {
-                for &vb in with_next.difference(&self.map.with_next()) {
+            MapChange::Round => {
+                // Other target chains were given up.
+                let is_replaced = |vb: &VbId| !self.map.has_same_chain(*vb, before);
+                for vb in with_next.into_iter().filter(is_replaced) {
                     self.summary.resizes += 1;
                     for replica in self.map.replicas(vb) {
                         self.in_step.insert((vb, replica), true);
                     }
                 }
+                if self.map.revision().epoch > before.revision().epoch {
+                    self.summary.graceful_failovers += 1;
+                    self.in_step.clear();
+                }
             }
             _ => {}
         }
-        Ok(())
     }
 
     pub(crate) fn any_node(&mut self) -> usize {
@@ -455,6 +490,7 @@ impl World {
             self.summary.rollbacks += went_back.len() as u64;
             for vb in went_back {
                 self.in_step.insert((vb, node), false);
+                self.lose_source_of(vb);
             }
         }
         for vb in self.map.vbuckets() {
@@ -534,9 +570,9 @@ impl World {
     /// Ends all faults, and waits until the cluster is idle.
     fn heal(&mut self) -> Result<(), String> {
         note!("cluster", "nothing fails any more");
+        self.heals = true;
         self.network.heal();
-        self.store.heal();
-        self.store.fail_until(0);
+        self.store.end_all_faults();
         for node in &mut self.nodes {
             node.disk.clear_faults();
             node.is_slow = false;
@@ -595,8 +631,13 @@ impl World {
     }
 
     fn is_quiet(&self) -> bool {
+        let has_map = |node: usize| {
+            let process = self.nodes[node].process.as_ref();
+            process.is_some_and(|process| process.revision == self.map.revision())
+        };
         let follow = |vb: VbId| {
-            let Some(active) = self.map.active(vb) else {
+            // An active without replicas decides by the newest map, too, which SyncWrites are done.
+            let Some(active) = self.map.active(vb).filter(|active| has_map(*active)) else {
                 return false;
             };
             let mut replicas = self.map.replicas(vb);
