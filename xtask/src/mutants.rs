@@ -106,9 +106,8 @@ fn try_out(tree: &Path) -> anyhow::Result<Option<String>> {
     }
     let said = [output.stdout, output.stderr].concat();
     let said = String::from_utf8_lossy(&said);
-    let found = said
-        .lines()
-        .find(|line| line.contains("KEDGE_SEED=") || line.contains("panicked"));
+    let line_with = |text: &str| said.lines().find(|line| line.contains(text));
+    let found = line_with("KEDGE_SEED=").or_else(|| line_with("panicked"));
     match found {
         Some(line) => Ok(Some(line.chars().take(120).collect())),
         // It does not compile, say.
