@@ -31,7 +31,7 @@ const UNSAFE: Reserved = Reserved {
         ),
         (
             "crates/kedge/src/serve/allocator.rs",
-            "the return of unused memory, which the allocator offers as a foreign function only",
+            "the global allocator of the binary, whose functions are foreign",
         ),
         (
             "crates/kedge-bucket/tests/it/counting.rs",
