@@ -14,7 +14,7 @@
 # make fuzz            every fuzz target for FUZZ_SECS (180); needs nightly and cargo-fuzz
 # make prepare-python  installs what a suite needs, and no more; run-python runs it without building the server
 # make bench-against   OLD=path: this tree's server against an older binary, interleaved
-# make bench           all benchmarks: bench-kv -executor -couchstore -storage -cluster -documents; QUICK=1: under two minutes
+# make bench           all benchmarks: bench-kv -memory -executor -couchstore -storage -cluster -documents; QUICK=1: under two minutes
 # make lint            format, clippy, tidy; benchmarks and fuzz targets compile
 # make tidy            the crate graph, links, documents and the text of the tree
 # make fmt             formats all Rust code
@@ -53,7 +53,7 @@ FUZZ_SECS ?= 180
 MDBOOK_VERSION := 0.5.4
 MDBOOK := .cache/mdbook-$(MDBOOK_VERSION)/bin/mdbook
 
-.PHONY: help run build docs test test-build $(CHECKS:%=test-%) test-search test-long test-mutants fuzz $(SUITES:%=prepare-%) $(SUITES:%=run-%) $(SUITES:%=test-%) tidy bench bench-kv bench-against bench-executor bench-couchstore bench-storage bench-cluster bench-documents lint fmt config-doc
+.PHONY: help run build docs test test-build $(CHECKS:%=test-%) test-search test-long test-mutants fuzz $(SUITES:%=prepare-%) $(SUITES:%=run-%) $(SUITES:%=test-%) tidy bench bench-kv bench-memory bench-against bench-executor bench-couchstore bench-storage bench-cluster bench-documents lint fmt config-doc
 
 help:
 	@sed -n 's/^# make/make/p' Makefile
@@ -131,10 +131,13 @@ $(SUITES:%=test-%): test-%: test-build run-%
 tidy:
 	$(CARGO) run -q -p xtask -- tidy
 
-bench: bench-kv bench-executor bench-couchstore bench-storage bench-cluster bench-documents
+bench: bench-kv bench-memory bench-executor bench-couchstore bench-storage bench-cluster bench-documents
 
 bench-kv:
 	python3 bench/kv.py
+
+bench-memory:
+	python3 bench/memory.py
 
 # A binary from before a change against the one of after it: make bench-against OLD=path
 bench-against:
