@@ -19,7 +19,8 @@ use kedge_sync::{
 };
 use kedge_types::{DurabilityLevel, Manifest, Now, Status, VbId};
 use kedge_vbucket::{
-    CompletedCommand, PersistenceMode, RandomState, StepEffects, VBucket, VbSetup, VbState,
+    CompletedCommand, Completion, PersistenceMode, RandomState, StepEffects, VBucket, VbSetup,
+    VbState,
 };
 use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -475,8 +476,11 @@ impl BucketCore {
         *self.manifest.write() = manifest;
     }
 
-    /// Hands completions to the commands that wait for them.
+    /// Hands completions to the commands that wait for them. SyncWrites that were committed after the end of the node's lease are
+    /// ambiguous: a node that was promoted may not have them.
     pub fn deliver(&self, now: Now, done: &mut Vec<CompletedCommand>) {
+        // The present time, not that of the step: replicas may have acknowledged later than that.
+        let serves = self.setup.serving.is_open(self.setup.clock.now().mono_ns);
         let mut completions = Vec::with_capacity(done.len());
         for CompletedCommand {
             cookie,
@@ -490,6 +494,13 @@ impl BucketCore {
                 self.timings
                     .record_us(u16::MAX, sync_write_timing(level), us);
             }
+            let completion = match committed {
+                Some(_) if !serves => Completion::SyncWrite {
+                    result: Err(Status::SyncWriteAmbiguous),
+                    item: None,
+                },
+                _ => completion,
+            };
             completions.push((cookie, completion));
         }
         self.parked

@@ -9,6 +9,8 @@
 //!   lock. A step with a later time, or after the gate was closed, is refused.
 //! * After [`ServingGate::close`] and then [`crate::BucketCore::await_steps`] no such step runs, whatever time it was
 //!   given, and none begins before the gate is opened again.
+//! * A SyncWrite succeeds for its client only if the gate was open after its last acknowledgement. The positions by which
+//!   another node is promoted are read after the gate was closed, so they include it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
