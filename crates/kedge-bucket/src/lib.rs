@@ -144,8 +144,8 @@ pub use kedge_vbucket::{
 };
 pub use kedge_vbucket::{
     CollectionOps, Completion, ConcatMode, Cookie, Deletion, DocumentRef, Drift, Item, ItemMeta,
-    Meta, MinRatio, Modify, Mutated, ObserveState, ObservedSeqno, Patches, ScanEnd, ScanFound,
-    ScanPart, StoreMode, ValueParts, VbState, any_long_value,
+    KeyHash, Meta, MinRatio, Modify, Mutated, ObserveState, ObservedSeqno, Patches, ScanEnd,
+    ScanFound, ScanPart, StoreMode, ValueParts, VbState, any_long_value,
 };
 pub use queries::VbFigures;
 pub use scans::{

@@ -10,24 +10,25 @@
 //! shard to the last, which reads [`HashTable::shard_count`] at each step, therefore finds every item that is present
 //! throughout. It may find an item twice.
 
+mod shard;
+
 use crate::item::Item;
 use foldhash::fast::RandomState;
-use hashbrown::HashTable as RawTable;
 use kedge_types::Expiry;
+use shard::Shard;
 use std::hash::BuildHasher;
 
-/// The size of a slot in bytes: the pointer and one control byte.
+/// The least size of a slot in bytes: the pointer and one byte of tag.
 pub const SLOT_BYTES: usize = size_of::<Item>() + 1;
 
 /// The inverse fill factor below which a shard shrinks.
 const SHRINK_BELOW: usize = 4;
 
-/// The average number of items in a shard at which a shard is added. A shard is split at up to twice this number. The
-/// halves then fit into tables of 4,096 slots, of which hashbrown fills 3,584.
+/// The average number of items in a shard at which a shard is added. A shard is split at up to twice this number.
 const SHARD_ITEMS: usize = 3_072;
 
-/// The number of hash bits that select the shard. They are below the seven bits that hashbrown keeps in its control
-/// bytes.
+/// The number of hash bits that select the shard. They are below the seven bits of the tag, and above those that select the
+/// bucket.
 const SHARD_BITS: u32 = 17;
 const SHARD_SHIFT: u32 = 57 - SHARD_BITS;
 
@@ -42,7 +43,7 @@ pub(crate) enum EvictionDecision {
 /// The documents and tombstones of a vBucket by stored key.
 #[derive(Debug)]
 pub struct HashTable {
-    shards: Vec<RawTable<Item>>,
+    shards: Vec<Shard>,
     /// The mask of shard indexes: the least power of two that is not below the number of shards, minus one.
     mask: usize,
     hasher: RandomState,
@@ -93,6 +94,10 @@ impl KeyHash {
     }
 }
 
+fn hash_of(hasher: &RandomState) -> impl Fn(&Item) -> KeyHash {
+    |item| KeyHash::of(hasher, item.key())
+}
+
 impl HashTable {
     /// Returns an empty table with this number of shards, rounded up to a power of two. It allocates nothing for
     /// documents yet.
@@ -100,7 +105,9 @@ impl HashTable {
     pub fn new(shards: usize, hasher: RandomState) -> Self {
         let shards = shards.clamp(1, 1 << SHARD_BITS).next_power_of_two();
         Self {
-            shards: (0..shards).map(|_| RawTable::new()).collect(),
+            shards: std::iter::repeat_with(Shard::default)
+                .take(shards)
+                .collect(),
             mask: shards - 1,
             hasher,
             documents: 0,
@@ -124,8 +131,7 @@ impl HashTable {
         &self.hasher
     }
 
-    /// Returns the shard index of a hash. Its bits are neither those that select a slot (the lowest) nor those in the
-    /// control byte (the highest).
+    /// Returns the shard index of a hash.
     fn shard_index(&self, hash: KeyHash) -> usize {
         let bits = (hash.0 >> SHARD_SHIFT) as usize;
         let index = bits & self.mask;
@@ -147,27 +153,36 @@ impl HashTable {
         self.mask = (new + 1).next_power_of_two() - 1;
         let split = new & (self.mask >> 1);
         let items = std::mem::take(&mut self.shards[split]);
-        self.slot_bytes -= items.allocation_size();
+        self.slot_bytes -= items.allocated_bytes();
         // A half may have slightly more than half of the items.
         let capacity = items.len() / 2 + items.len() / 16;
-        self.shards[split] = RawTable::with_capacity(capacity);
-        self.shards.push(RawTable::with_capacity(capacity));
+        self.shards[split] = Shard::with_capacity(capacity);
+        self.shards.push(Shard::with_capacity(capacity));
         let hasher = self.hasher.clone();
-        for item in items {
+        for item in items.into_items() {
             let hash = KeyHash::of(&hasher, item.key());
             let index = self.shard_index(hash);
-            let rehash = |other: &Item| hasher.hash_one(other.key());
-            self.shards[index].insert_unique(hash.0, item, rehash);
+            self.shards[index].insert(hash, item, hash_of(&hasher));
         }
         for index in [split, new] {
-            self.slot_bytes += self.shards[index].allocation_size();
+            self.slot_bytes += self.shards[index].allocated_bytes();
         }
+    }
+
+    /// Requests the bucket of a hash from memory.
+    pub fn prefetch_bucket(&self, hash: KeyHash) {
+        self.shards[self.shard_index(hash)].prefetch_bucket(hash);
+    }
+
+    /// Requests the documents and tombstones that may have this hash from memory. Their bucket was requested before.
+    pub fn prefetch_items(&self, hash: KeyHash) {
+        self.shards[self.shard_index(hash)].prefetch_items(hash);
     }
 
     /// Returns the document or tombstone with this key.
     #[must_use]
     pub fn find(&self, hash: KeyHash, key: &[u8]) -> Option<&Item> {
-        self.shards[self.shard_index(hash)].find(hash.0, |item| item.key() == key)
+        self.shards[self.shard_index(hash)].find(hash, key)
     }
 
     /// Inserts `item`. Returns the item with the same key that it replaces, marked as replaced.
@@ -175,17 +190,16 @@ impl HashTable {
         let index = self.shard_index(hash);
         self.count(&item, true);
         let shard = &mut self.shards[index];
-        let slots_before = shard.allocation_size();
-        let hasher = &self.hasher;
+        let slots_before = shard.allocated_bytes();
         // A replacement needs no new slot.
-        let old = match shard.find_mut(hash.0, |other| other.key() == item.key()) {
-            Some(there) => Some(std::mem::replace(there, item)),
-            None => {
-                shard.insert_unique(hash.0, item, |other| hasher.hash_one(other.key()));
+        let old = match shard.replace(hash, item) {
+            Ok(old) => Some(old),
+            Err(item) => {
+                shard.insert(hash, item, hash_of(&self.hasher));
                 None
             }
         };
-        self.slot_bytes = self.slot_bytes + self.shards[index].allocation_size() - slots_before;
+        self.slot_bytes = self.slot_bytes + shard.allocated_bytes() - slots_before;
         match &old {
             Some(old) => {
                 old.mark_replaced();
@@ -199,10 +213,7 @@ impl HashTable {
     /// Removes and returns the item with this key.
     pub fn remove(&mut self, hash: KeyHash, key: &[u8]) -> Option<Item> {
         let index = self.shard_index(hash);
-        let entry = self.shards[index]
-            .find_entry(hash.0, |item| item.key() == key)
-            .ok()?;
-        let (item, _) = entry.remove();
+        let item = self.shards[index].remove(hash, key)?;
         self.count(&item, false);
         Some(item)
     }
@@ -243,9 +254,9 @@ impl HashTable {
             return;
         };
         let mut shard = std::mem::take(shard);
-        let slots_before = shard.allocation_size();
+        let slots_before = shard.allocated_bytes();
         let hasher = self.hasher.clone();
-        shard.retain(|item| {
+        shard.retain(hash_of(&hasher), |item| {
             let decision = decide(item);
             if decision == EvictionDecision::Keep {
                 return true;
@@ -260,9 +271,9 @@ impl HashTable {
             true
         });
         if shard.len() < shard.capacity() / SHRINK_BELOW {
-            shard.shrink_to(shard.len() * 2, |item| hasher.hash_one(item.key()));
+            shard.shrink_to(shard.len() * 2, hash_of(&hasher));
         }
-        self.slot_bytes = self.slot_bytes + shard.allocation_size() - slots_before;
+        self.slot_bytes = self.slot_bytes + shard.allocated_bytes() - slots_before;
         self.shards[index] = shard;
     }
 
@@ -274,7 +285,7 @@ impl HashTable {
     /// Takes all items. The number of shards stays.
     pub(crate) fn take(&mut self) -> Self {
         let mut empty = Self::new(1, self.hasher.clone());
-        empty.shards.resize_with(self.shards.len(), RawTable::new);
+        empty.shards.resize_with(self.shards.len(), Shard::default);
         empty.mask = self.mask;
         std::mem::replace(self, empty)
     }
@@ -325,7 +336,7 @@ impl HashTable {
     #[must_use]
     pub fn figures(&self, counted: bool) -> HashFigures {
         HashFigures {
-            slots: self.shards.iter().map(RawTable::capacity).sum(),
+            slots: self.shards.iter().map(Shard::capacity).sum(),
             shards: self.shards.len(),
             documents: self.documents,
             tombstones: self.tombstones,
@@ -341,7 +352,7 @@ impl HashTable {
 
     /// Returns all items, in any order.
     pub fn iter(&self) -> impl Iterator<Item = &Item> {
-        self.shards.iter().flatten()
+        self.shards.iter().flat_map(Shard::iter)
     }
 
     /// Returns the number of shards, for visits shard by shard. It never decreases.
@@ -352,10 +363,7 @@ impl HashTable {
 
     /// Returns the items of a shard in any order, or none if there is no such shard.
     pub fn shard(&self, index: usize) -> impl ExactSizeIterator<Item = &Item> {
-        self.shards
-            .get(index)
-            .map(RawTable::iter)
-            .unwrap_or_default()
+        self.shards.get(index).map(Shard::iter).unwrap_or_default()
     }
 }
 
@@ -450,7 +458,7 @@ mod tests {
         assert_eq!(table.documents(), 160_000);
         assert_eq!(table.shard_count(), 160_000usize.div_ceil(SHARD_ITEMS));
         assert!((0..200_000).all(|n| has(&table, n) == (n % 5 != 2)));
-        let slot_bytes: usize = table.shards.iter().map(RawTable::allocation_size).sum();
+        let slot_bytes: usize = table.shards.iter().map(Shard::allocated_bytes).sum();
         assert_eq!(table.slot_bytes, slot_bytes);
         assert!((0..10).all(|more| table.shard(table.shard_count() + more).len() == 0));
     }

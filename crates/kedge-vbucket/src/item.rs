@@ -12,6 +12,8 @@ use crate::frequency;
 use kedge_types::limits::LONG_VALUE_BYTES;
 use kedge_types::{Cas, Datatype, DurabilityLevel, Expiry, RevSeqno, Seqno};
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+#[cfg(target_arch = "x86_64")]
+use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 use std::fmt;
 use std::ptr::{NonNull, copy_nonoverlapping};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
@@ -24,6 +26,9 @@ const _: () = assert!(size_of::<Item>() == 8 && size_of::<Option<Item>>() == 8);
 
 /// The mask of seqno and revision. Both share words with small fields and have 48 bits, as on disk.
 const LOW_48: u64 = (1 << 48) - 1;
+/// The size of a cache line of the processor.
+#[cfg(target_arch = "x86_64")]
+const CACHE_LINE_BYTES: usize = 64;
 /// The least length of a value to be compressed, in bytes.
 const COMPRESSED_BYTES_MIN: usize = 64;
 /// The number of references at which the process stops instead of wrapping. It is far above the number of cursors and
@@ -133,7 +138,25 @@ unsafe impl Send for Item {}
 #[expect(unsafe_code, reason = "a thin pointer that is shared between threads")]
 unsafe impl Sync for Item {}
 
+/// Requests cache lines from memory, from that of an address on. The command that needs them then waits less.
+#[inline]
+#[expect(unsafe_code, reason = "an instruction that has no safe wrapper")]
+pub(crate) fn prefetch(address: *const i8, lines: usize) {
+    #[cfg(target_arch = "x86_64")]
+    for line in 0..lines {
+        // SAFETY: a prefetch reads nothing, and may have any address.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(address.wrapping_add(line * CACHE_LINE_BYTES)) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (address, lines);
+}
+
 impl Item {
+    /// Requests the metadata and the key from memory.
+    pub(crate) fn prefetch(&self) {
+        prefetch(self.header.as_ptr().cast(), 2);
+    }
+
     /// Creates an item from a stored key and the pieces of a value.
     ///
     /// # Panics

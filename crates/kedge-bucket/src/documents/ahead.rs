@@ -4,10 +4,26 @@ use super::component::{DocumentCommands, Write};
 use kedge_types::limits::LONG_VALUE_BYTES;
 use kedge_types::{DocKey, VbId};
 use kedge_vbucket::{
-    Item, Modify, NewValue, PrebuiltItem, StoreKeepingXattrs, StoreMode, any_long_value,
+    Item, KeyHash, Modify, NewValue, PrebuiltItem, StoreKeepingXattrs, StoreMode, any_long_value,
 };
 
 impl DocumentCommands {
+    /// Requests the part of the hash table that has a key from memory, and returns the hash of the key for
+    /// [`Self::prefetch_document`]. `None` if there is no such vBucket.
+    pub fn prefetch_bucket(&self, vb: VbId, key: &DocKey) -> Option<KeyHash> {
+        self.core.look(vb, |vbucket| {
+            let hash = vbucket.table().hash(key.as_bytes());
+            vbucket.table().prefetch_bucket(hash);
+            hash
+        })
+    }
+
+    /// Requests the document of a key from memory, so that a command for it need not wait for that. It changes nothing.
+    pub fn prefetch_document(&self, vb: VbId, hash: KeyHash) {
+        self.core
+            .look(vb, |vbucket| vbucket.table().prefetch_items(hash));
+    }
+
     /// Returns the document or tombstone of a key, if its value is in memory. The state of the vBucket is not checked, and
     /// nothing is counted.
     #[must_use]

@@ -2,6 +2,7 @@
 //!
 //! [`crate::session`] has the state of a session; here are the functions that need the commands, too.
 
+mod look_ahead;
 mod offload;
 mod parked;
 mod run;
@@ -30,6 +31,7 @@ impl Session {
             return text_exec::on_bytes(self, turn, bytes, out);
         }
         let mut at = 0;
+        let mut requested = 0;
         loop {
             if self.dcp.is_dcp() {
                 let (consumed, halt) = self.on_dcp_bytes(turn, &bytes[at..], out);
@@ -39,6 +41,10 @@ impl Session {
             if let Some(halt) = self.halt(turn, out.queued(), queued_max) {
                 return (at, halt);
             }
+            if requested == 0 {
+                requested = self.look_ahead(&bytes[at..], self.body_bytes_max(turn.shared));
+            }
+            requested = requested.saturating_sub(1);
             match parse_frame(&bytes[at..], self.body_bytes_max(turn.shared)) {
                 Parse::Incomplete { need } => return (at, Halt::NeedBytes(need)),
                 Parse::Fatal(error) => {

@@ -493,3 +493,23 @@ fn get_allocates_nothing_and_set_one_document() {
         "{set} allocations"
     );
 }
+
+/// Whatever the next commands are, a look ahead changes nothing, and sees as many of them as its limit.
+#[test]
+fn look_ahead_counts_the_next_commands() {
+    let rig = Rig::new(Port::Kv, Features::NONE);
+    let one = get(1);
+    let many: Vec<u8> = (0..40).flat_map(get).collect();
+    let look = |bytes: &[u8]| rig.session.look_ahead(bytes, 1 << 20);
+    assert_eq!(look(&one), 1);
+    assert_eq!(
+        look(&many[..one.len() * 3 + 5]),
+        3,
+        "the last one is incomplete"
+    );
+    assert_eq!(look(&many), 16);
+    assert_eq!(look(&[]), 0);
+    let mut odd = frame(Opcode::Noop, 1, "", FrameInfos::default());
+    odd.extend(frame(Opcode::Get, 2, "", FrameInfos::default()));
+    assert_eq!(look(&odd), 2, "commands without a key");
+}

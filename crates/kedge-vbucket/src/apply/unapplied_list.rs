@@ -18,6 +18,9 @@ const CLOSE_PER_PREPARE: usize = 8;
 /// The least number of removed changes at which the list is compacted. More than half of its entries must be removed.
 const GONE_MIN: usize = 64;
 
+/// The number of entries that are read before a binary search: those of a cache line.
+const GUESS_ITEMS: usize = 8;
+
 #[derive(Debug, Default)]
 pub(crate) struct UnappliedList {
     /// The seqnos, kept apart from the items for a cache-friendly search.
@@ -104,16 +107,27 @@ impl UnappliedList {
 
     /// Removes and returns the change at `seqno`, which a newer version replaces.
     pub(crate) fn forget(&mut self, seqno: Seqno) -> Option<FileChange> {
-        if self.seqnos.first().is_none_or(|first| *first > seqno) {
-            return None;
-        }
-        let index = self.seqnos.binary_search(&seqno).ok()?;
+        let index = self.index(seqno)?;
         let apply = self.items[index].take()?;
         self.gone += 1;
         if self.gone > GONE_MIN && self.gone * 2 > self.items.len() {
             self.give_back();
         }
         Some(apply)
+    }
+
+    /// Returns the index of the change at `seqno`. Few seqnos are left out, so it is looked for where it would be without gaps:
+    /// that reads one cache line of a long list in most cases.
+    fn index(&self, seqno: Seqno) -> Option<usize> {
+        let first = *self.seqnos.first()?;
+        let distance = usize::try_from(seqno.get().checked_sub(first.get())?).ok()?;
+        let end = self.seqnos.len().min(distance + 1);
+        let near = end.saturating_sub(GUESS_ITEMS);
+        if self.seqnos[near] <= seqno {
+            let index = self.seqnos[near..end].iter().rposition(|at| *at <= seqno)?;
+            return (self.seqnos[near + index] == seqno).then_some(near + index);
+        }
+        self.seqnos[..near].binary_search(&seqno).ok()
     }
 
     fn give_back(&mut self) {
@@ -150,5 +164,23 @@ impl UnappliedList {
     #[cfg(test)]
     pub(crate) fn iter(&self) -> impl Iterator<Item = &FileChange> {
         self.items.iter().flatten()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    proptest! {
+        #[test]
+        fn index_is_that_of_a_binary_search(seqnos in proptest::collection::btree_set(1_u64..120, 0..100), first in 0_u64..1_000) {
+            let seqnos: BTreeSet<u64> = seqnos.iter().map(|seqno| seqno + first).collect();
+            let list = UnappliedList { seqnos: seqnos.iter().copied().map(Seqno).collect(), ..UnappliedList::default() };
+            for seqno in (0..first + 130).map(Seqno) {
+                prop_assert_eq!(list.index(seqno), list.seqnos.binary_search(&seqno).ok());
+            }
+        }
     }
 }
