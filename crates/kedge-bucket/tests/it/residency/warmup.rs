@@ -530,7 +530,7 @@ fn warmup_logs_the_progress_of_the_access_log() {
         }
     });
     let loaded: u64 = open.warmup("ep_warmup_access_log").parse().unwrap();
-    let of_stage = lines
+    let mut of_stage = lines
         .iter()
         .filter(|line| line.contains("loading access log"));
     let planned = of_stage.find_map(|line| line.split_once(" of="));
