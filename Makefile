@@ -14,6 +14,7 @@
 # make fuzz            every fuzz target for FUZZ_SECS (180); needs nightly and cargo-fuzz
 # make prepare-python  installs what a suite needs, and no more; run-python runs it without building the server
 # make bench-against   OLD=path: this tree's server against an older binary, interleaved
+# make bench-instructions  the server's instructions per operation against the committed ones; UPDATE=1 writes them
 # make bench           all benchmarks: bench-kv -memory -executor -couchstore -storage -cluster -documents; QUICK=1: under two minutes
 # make lint            format, clippy, tidy; benchmarks and fuzz targets compile
 # make tidy            the crate graph, links, documents and the text of the tree
@@ -53,7 +54,7 @@ FUZZ_SECS ?= 180
 MDBOOK_VERSION := 0.5.4
 MDBOOK := .cache/mdbook-$(MDBOOK_VERSION)/bin/mdbook
 
-.PHONY: help run build docs test test-build $(CHECKS:%=test-%) test-search test-long test-mutants fuzz $(SUITES:%=prepare-%) $(SUITES:%=run-%) $(SUITES:%=test-%) tidy bench bench-kv bench-memory bench-against bench-executor bench-couchstore bench-storage bench-cluster bench-documents lint fmt config-doc
+.PHONY: help run build docs test test-build $(CHECKS:%=test-%) test-search test-long test-mutants fuzz $(SUITES:%=prepare-%) $(SUITES:%=run-%) $(SUITES:%=test-%) tidy bench bench-kv bench-memory bench-instructions bench-against bench-executor bench-couchstore bench-storage bench-cluster bench-documents lint fmt config-doc
 
 help:
 	@sed -n 's/^# make/make/p' Makefile
@@ -138,6 +139,10 @@ bench-kv:
 
 bench-memory:
 	python3 bench/memory.py
+
+# A count that is repeatable where clocks are not, so it is a part of CI and not of `make bench`.
+bench-instructions:
+	python3 bench/instructions.py
 
 # A binary from before a change against the one of after it: make bench-against OLD=path
 bench-against:

@@ -24,9 +24,9 @@ LOAD_S_MAX = 600
 class Kedge:
     """`kedge serve` on fixed ports, so that nothing has to be read before it can be asked."""
 
-    def __init__(self, data_dir, wait=True, more=(), name="kedge", quota="4GiB", binary=KEDGE):
+    def __init__(self, data_dir, wait=True, more=(), name="kedge", quota="4GiB", binary=KEDGE, under=(), threads=SERVER_THREADS):
         self.ports = [free_port() for _ in range(3)]
-        command = [binary, "serve", "--data-dir", data_dir, "--threads", SERVER_THREADS, "--bucket-quota", quota]
+        command = [*under, binary, "serve", "--data-dir", data_dir, "--threads", threads, "--bucket-quota", quota]
         for port_name, port in zip(("kv", "mgmt", "memcached"), self.ports):
             command += [f"--{port_name}-port", port]
         self.began = time.perf_counter()
