@@ -1,6 +1,7 @@
 //! Changes of the map, by whichever node makes them.
 
 use crate::map::{MAP_KEY, SimMap, name};
+use kedge_cluster::MoveStart;
 use kedge_coordination::{Compare, Revision, Transaction};
 use kedge_types::VbId;
 use std::fmt;
@@ -10,8 +11,11 @@ use std::fmt;
 pub(crate) enum MapChange {
     /// A vBucket is to move from its active to one of its replicas.
     Move { vb: VbId, to: usize },
-    /// A node has taken vBuckets over.
-    Taken { node: usize, vbuckets: Vec<VbId> },
+    /// A node has taken vBuckets over, by moves with these starts.
+    Taken {
+        node: usize,
+        vbuckets: Vec<(VbId, MoveStart)>,
+    },
     /// A node has restarted: nothing moves away from it.
     GiveUpMoves(usize),
     /// Another number of replicas is wanted.
@@ -103,7 +107,9 @@ impl fmt::Display for MapChange {
         match self {
             Self::Move { vb, to } => write!(f, "vBucket {vb} is to move to {}", name(*to)),
             Self::Taken { node, vbuckets } => {
-                let is_taken = |vb: &VbId| format!("{} has taken vBucket {vb} over", name(*node));
+                let is_taken = |(vb, _): &(VbId, MoveStart)| {
+                    format!("{} has taken vBucket {vb} over", name(*node))
+                };
                 let all: Vec<String> = vbuckets.iter().map(is_taken).collect();
                 f.write_str(&all.join(", "))
             }

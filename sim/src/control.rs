@@ -12,7 +12,7 @@ use crate::service::{Answer, CallId, SimStore, StoreAnswer, StoreCall};
 use crate::trace::note;
 use kedge_cluster::{
     AutoFailover, AutoFailoverSettings, ClusterObservation, Decision, LeaseSeen, MemberObservation,
-    NodeHealth,
+    MoveStart, NodeHealth,
 };
 use kedge_coordination::lease::{
     LeaseEvent, LeaseHolder, LeaseObserver, LeaseRecord, LeaseState, LeaseTiming, Office,
@@ -23,6 +23,7 @@ use kedge_coordination::{
     Transaction, WatchEvent,
 };
 use kedge_disk::Rng;
+use kedge_types::VbId;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
@@ -89,6 +90,8 @@ pub(crate) struct Control {
     pub(crate) deposing: Option<usize>,
     /// True if a failover was given up for which nodes follow others no more.
     pub(crate) lifts_fences: bool,
+    /// vBuckets that the node has taken over by moves with these starts, whose change was given up: it is begun again.
+    pub(crate) unfinished: Vec<(VbId, MoveStart)>,
 }
 
 /// Returns the key of a node's lease.
@@ -121,6 +124,7 @@ impl Control {
             promises: PromiseExchange::new(timing),
             deposing: None,
             lifts_fences: false,
+            unfinished: Vec::new(),
         }
     }
 
@@ -327,9 +331,18 @@ impl Control {
                 self.lifts_fences |= matches!(change, MapChange::FailOver(_));
                 if attempts < ATTEMPTS_MAX {
                     self.todo.push_front((change, attempts));
+                } else {
+                    self.give_up(change);
                 }
             }
             _ => {}
+        }
+    }
+
+    /// Gives a change up after too many attempts.
+    fn give_up(&mut self, change: MapChange) {
+        if let MapChange::Taken { vbuckets, .. } = change {
+            self.unfinished.extend(vbuckets);
         }
     }
 
@@ -423,6 +436,8 @@ impl Control {
                     self.view = None;
                     if attempts < ATTEMPTS_MAX {
                         self.todo.push_back((change, attempts));
+                    } else {
+                        self.give_up(change);
                     }
                 }
             }

@@ -3,6 +3,7 @@
 use crate::serving::{Closed, features};
 use crate::trace::note;
 use kedge_bucket::{ApplyError, Bucket, VbState};
+use kedge_cluster::MoveStart;
 use kedge_protocol::binary::Feature;
 use kedge_protocol::binary::commands::dcp::{ParsePeer, StreamFlags, parse_peer};
 use kedge_replication::{Consumer, ConsumerConfig, ConsumerEvent};
@@ -44,8 +45,8 @@ pub(crate) struct ReceivingEnd {
     node: NodeName,
     peer: NodeName,
     consumer: Consumer,
-    /// The followed vBuckets; those that are taken over have `true`.
-    vbuckets: BTreeMap<VbId, (FollowState, bool)>,
+    /// The followed vBuckets; those that are taken over have the starts of their moves.
+    vbuckets: BTreeMap<VbId, (FollowState, Option<MoveStart>)>,
     attempts: u64,
     /// The current attempts.
     asks: Arc<Mutex<BTreeMap<VbId, u64>>>,
@@ -55,8 +56,8 @@ pub(crate) struct ReceivingEnd {
     done: Arc<Mutex<FinishedSteps>>,
     /// vBuckets that were rolled back: their acknowledged data is gone.
     pub(crate) went_back: Vec<VbId>,
-    /// vBuckets that were taken over.
-    pub(crate) taken: Vec<VbId>,
+    /// vBuckets that were taken over, with the starts of their moves.
+    pub(crate) taken: Vec<(VbId, MoveStart)>,
 }
 
 impl ReceivingEnd {
@@ -92,15 +93,16 @@ impl ReceivingEnd {
     }
 
     /// Sets the vBuckets to follow.
-    pub(crate) fn set_vbuckets(&mut self, wanted: &BTreeMap<VbId, bool>, out: &mut Vec<u8>) {
+    pub(crate) fn set_vbuckets(
+        &mut self,
+        wanted: &BTreeMap<VbId, Option<MoveStart>>,
+        out: &mut Vec<u8>,
+    ) {
+        let followed = self.vbuckets.iter();
         let is_other =
-            |(vb, (_, takeover)): &(&VbId, &(FollowState, bool))| wanted.get(vb) != Some(takeover);
-        let gone: Vec<VbId> = self
-            .vbuckets
-            .iter()
-            .filter(is_other)
-            .map(|it| *it.0)
-            .collect();
+            |(vb, takeover): &(VbId, Option<MoveStart>)| wanted.get(vb) != Some(takeover);
+        let gone = followed.map(|(vb, (_, takeover))| (*vb, *takeover));
+        let gone: Vec<VbId> = gone.filter(is_other).map(|(vb, _)| vb).collect();
         for vb in gone {
             self.vbuckets.remove(&vb);
             self.stop(vb, out);
@@ -295,7 +297,7 @@ impl ReceivingEnd {
     fn end_states(&mut self, out: &mut Vec<u8>) {
         let set = std::mem::take(&mut self.done.lock().set);
         for (vb, asked, state, result) in set {
-            let Some((standing, _)) = self.vbuckets.get_mut(&vb) else {
+            let Some((standing, takeover)) = self.vbuckets.get_mut(&vb) else {
                 continue;
             };
             if *standing != FollowState::Streaming(asked) {
@@ -303,7 +305,7 @@ impl ReceivingEnd {
             }
             if result.is_ok() && state == VbState::Active {
                 *standing = FollowState::TakenOver;
-                self.taken.push(vb);
+                self.taken.extend(takeover.map(|start| (vb, start)));
             }
             note!(
                 self.node,
@@ -346,7 +348,7 @@ impl ReceivingEnd {
                         "vBucket {vb}: asks {} for a stream, {from:?}",
                         self.peer
                     );
-                    let flags = if *takeover {
+                    let flags = if takeover.is_some() {
                         StreamFlags::TAKEOVER
                     } else {
                         StreamFlags::ACTIVE_ONLY

@@ -3,10 +3,10 @@
 use kedge_bucket::Bucket;
 use kedge_cluster::{
     CatchUp, Chain, ClusterMap, CopyPosition, DrainRequest, MapAction, MapNode, MoveLimits,
-    NodePositions, RebalanceKind, RebalanceRequest, Revision, SERVER_GROUP, VbucketRole, act_on,
-    begin_drain, begin_rebalance, plan_add_node, plan_automatic_failover, plan_discarded,
-    plan_failover, plan_full_recovery, plan_move, plan_recovery, plan_remove_node, plan_round,
-    plan_steps, stop_rebalance,
+    MoveStart, NodePositions, RebalanceKind, RebalanceRequest, Revision, SERVER_GROUP,
+    TakenVbucket, VbucketRole, act_on, begin_drain, begin_rebalance, plan_add_node,
+    plan_automatic_failover, plan_discarded, plan_failover, plan_full_recovery, plan_move,
+    plan_recovery, plan_remove_node, plan_round, plan_steps, stop_rebalance,
 };
 use kedge_types::VbId;
 use kedge_types::limits::MAP_LINEAGE_MAX;
@@ -240,8 +240,14 @@ impl SimMap {
 
     /// Returns the node that takes a vBucket over.
     pub(crate) fn moves_to(&self, vb: VbId) -> Option<usize> {
-        let moves = &self.map.buckets[0].moves;
-        moves.get(&vb.get()).copied().map(|node| self.index(node))
+        let pending = self.map.buckets[0].moves.get(&vb.get());
+        pending.map(|pending| self.index(pending.to))
+    }
+
+    /// Returns the start of the move of a vBucket to a node.
+    pub(crate) fn start_of_move(&self, vb: VbId, to: usize) -> Option<MoveStart> {
+        let pending = self.map.buckets[0].moves.get(&vb.get())?;
+        (self.index(pending.to) == to).then_some(pending.start)
     }
 
     /// Returns whether no place is empty, and nothing moves or changes.
@@ -263,13 +269,13 @@ impl SimMap {
         Topology::new(chains.map(names).collect()).ok()
     }
 
-    /// Returns the vBuckets in which a node follows another one; those that it takes over have `true`.
-    pub(crate) fn followed(&self, node: usize, peer: usize) -> BTreeMap<VbId, bool> {
+    /// Returns the vBuckets in which a node follows another one; those that it takes over have the starts of their moves.
+    pub(crate) fn followed(&self, node: usize, peer: usize) -> BTreeMap<VbId, Option<MoveStart>> {
         let active = Some(self.number(peer));
         let follows = |vb: &VbId| self.role(*vb, node) == VbucketRole::Replica { active };
         let followed = self.vbuckets().filter(follows);
         followed
-            .map(|vb| (vb, self.moves_to(vb) == Some(node)))
+            .map(|vb| (vb, self.start_of_move(vb, node)))
             .collect()
     }
 
@@ -452,9 +458,13 @@ impl SimMap {
     }
 
     /// Returns the map in which a node has taken vBuckets over, as far as it still should.
-    pub(crate) fn with_taken(&self, node: usize, vbuckets: &[VbId]) -> Option<Self> {
-        let taken = vbuckets.iter().map(|vb| (BUCKET.to_owned(), vb.get()));
-        let taken: Vec<(String, u16)> = taken.collect();
+    pub(crate) fn with_taken(&self, node: usize, vbuckets: &[(VbId, MoveStart)]) -> Option<Self> {
+        let taken = vbuckets.iter().map(|(vb, start)| TakenVbucket {
+            bucket: BUCKET.to_owned(),
+            vb: vb.get(),
+            start: *start,
+        });
+        let taken: Vec<TakenVbucket> = taken.collect();
         let next = self.map.with_taken(self.number(node), &taken);
         next.map(Self::of)
     }

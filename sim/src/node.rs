@@ -13,7 +13,7 @@ use kedge_bucket::{
     Bucket, BucketChange, BucketConfig, BucketSetup, CompactionRate, Completion, Completions,
     Cookie, Ctx, RecoveryMode, ReplicaSink, ServingGate, Total, VbRole, WarmupBehavior,
 };
-use kedge_cluster::{CatchUp, Revision, VbucketRole};
+use kedge_cluster::{CatchUp, MoveStart, Revision, VbucketRole};
 use kedge_coordination::Moment;
 use kedge_coordination::lease::LeaseTiming;
 use kedge_disk::{Disk, Rng, SimDisk};
@@ -86,8 +86,8 @@ pub(crate) struct Process {
     following: BTreeMap<usize, (LinkId, ReceivingEnd)>,
     /// vBuckets that were rolled back: their acknowledged data is gone.
     went_back: Vec<VbId>,
-    /// vBuckets that were taken over.
-    taken: Vec<VbId>,
+    /// vBuckets that were taken over, with the starts of their moves, until the map contains that.
+    taken: Vec<(VbId, MoveStart)>,
     /// The nodes that it does not follow, as they are to be failed over, and the times at which it does again.
     fenced: BTreeMap<usize, Moment>,
 }
@@ -565,9 +565,9 @@ impl SimNode {
         std::mem::take(&mut process.went_back)
     }
 
-    /// Returns vBuckets that were taken over since the last call. While a node is to be failed over, there are none: the map
-    /// after that says who has them.
-    pub(crate) fn take_taken(&mut self) -> Vec<VbId> {
+    /// Returns vBuckets that were taken over since the last call, or whose map was given up, with the starts of their moves. While
+    /// a node is to be failed over, there are none: the map after that says who has them.
+    pub(crate) fn take_taken(&mut self) -> Vec<(VbId, MoveStart)> {
         let now = Moment::at_ns(self.now_ns());
         let Some(process) = &mut self.process else {
             return Vec::new();
@@ -575,6 +575,7 @@ impl SimNode {
         for (_, following) in process.following.values_mut() {
             process.taken.append(&mut following.taken);
         }
+        process.taken.append(&mut process.control.unfinished);
         if process.has_fence(now) {
             return Vec::new();
         }

@@ -339,7 +339,7 @@ impl World {
         }
         if let MapChange::Taken { node, vbuckets } = &mut change {
             // Some may have been given up meanwhile.
-            vbuckets.retain(|vb| self.map.moves_to(*vb) == Some(*node));
+            vbuckets.retain(|(vb, start)| self.map.start_of_move(*vb, *node) == Some(*start));
         }
         let before = std::mem::replace(&mut self.map, map);
         note!("store", "{change}: {}", self.map.brief());
@@ -373,7 +373,8 @@ impl World {
                 self.summary.takeovers += vbuckets.len() as u64;
                 self.summary.joint_takeovers += u64::from(vbuckets.len() > 1);
                 // The former actives have lost nothing, but count only after they have followed.
-                self.in_step.retain(|(of, _), _| !vbuckets.contains(of));
+                self.in_step
+                    .retain(|(of, _), _| vbuckets.iter().all(|(vb, _)| vb != of));
             }
             MapChange::Add(_) => self.summary.additions += 1,
             MapChange::Return(_) => self.summary.returns += 1,

@@ -229,7 +229,7 @@ impl FailoverPlanner<'_> {
         let failed = self.failed;
         let at = usize::from(vb);
         let had_place = bucket.chains[at].contains(failed);
-        let moves_to = bucket.moves.get(&vb).copied();
+        let moves_to = bucket.moves.get(&vb).map(|pending| pending.to);
         // The node that was about to take over may have done so without anyone having heard of it.
         if bucket.chains[at].active() == Some(failed) || moves_to == Some(failed) {
             bucket.moves.remove(&vb);

@@ -139,6 +139,8 @@ pub enum Feature {
     Threads,
     /// Nodes fill new copies with files of the active, which they request from it.
     FileCopies,
+    /// The map has the revisions in which moves of vBuckets began.
+    MoveStarts,
 }
 
 impl Feature {
@@ -151,6 +153,7 @@ impl Feature {
             Self::ServerGroups => (CompatLevel(2), "a change of server groups"),
             Self::Threads => (CompatLevel(2), "a change of the threads of all nodes"),
             Self::FileCopies => (CompatLevel(2), "new copies from files"),
+            Self::MoveStarts => (CompatLevel(2), "the start of a move"),
         }
     }
 
@@ -190,6 +193,8 @@ impl ClusterMap {
 
     /// Returns a feature that the map uses although its level does not have it.
     pub(crate) fn excess_feature(&self) -> Option<Feature> {
+        let mut moves = self.buckets.iter().flat_map(|bucket| bucket.moves.values());
+        let has_starts = moves.any(|pending| pending.start.0.is_some());
         let uses = [
             (Feature::ChosenRecovery, !self.recovery.is_empty()),
             (Feature::Lineage, !self.lineage.is_empty()),
@@ -199,6 +204,7 @@ impl ClusterMap {
             ),
             (Feature::ServerGroups, !self.groups.is_empty()),
             (Feature::Threads, !self.threads.is_empty()),
+            (Feature::MoveStarts, has_starts),
         ];
         let mut uses = uses.into_iter();
         let found = uses.find(|(feature, is_used)| *is_used && !self.has(*feature));

@@ -82,7 +82,7 @@ pub use map::{Chain, ClusterMap, MapBucket, REPLICAS_MAX, VbucketRole, plan_thre
 pub use members::{
     External, MapNode, check_node_name, plan_add_node, plan_node_change, plan_remove_node,
 };
-pub use moves::{plan_balance, plan_move};
+pub use moves::{MoveStart, PendingMove, TakenVbucket, plan_balance, plan_move};
 pub use nodes::{NodeList, NodeView};
 pub use placement::place;
 pub use position::{CopyPosition, CopyRank, newest_branch};

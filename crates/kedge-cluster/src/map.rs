@@ -20,7 +20,7 @@ use crate::placement::place;
 use crate::rebalance::{PlacementNode, target_chains};
 use crate::{
     BucketEntry, ClusterError, CompatLevel, Feature, Lineage, ManifestKeeper, MapNode, NextChain,
-    RebalanceRecord, RecoveryType, Revision, document,
+    PendingMove, RebalanceRecord, RecoveryType, Revision, document,
 };
 
 const VERSION: u32 = 2;
@@ -110,7 +110,7 @@ pub struct MapBucket {
     pub chains: Vec<Chain>,
     /// The vBuckets that move, with the replicas that will take over from their actives.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub moves: BTreeMap<u16, u16>,
+    pub moves: BTreeMap<u16, PendingMove>,
     /// The target chains of vBuckets that get other copies.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub next: BTreeMap<u16, NextChain>,
@@ -315,7 +315,7 @@ impl ClusterMap {
                 .check_servers(&self.nodes)
                 .map_err(ClusterError::Map)?;
             let is_member = |node| self.is_member(node);
-            let has_replica = |(vb, to): (&u16, &u16)| {
+            let has_replica = |(vb, PendingMove { to, .. }): (&u16, &PendingMove)| {
                 let chain = bucket.chains.get(usize::from(*vb));
                 let is_replica =
                     chain.is_some_and(|chain| chain.replicas().any(|node| node == *to));

@@ -156,7 +156,9 @@ impl ClusterMap {
     pub fn leaders(&self) -> BTreeSet<u16> {
         let of_bucket = |bucket: &'_ MapBucket| -> BTreeSet<u16> {
             let actives = bucket.chains.iter().filter_map(Chain::active);
-            actives.chain(bucket.moves.values().copied()).collect()
+            actives
+                .chain(bucket.moves.values().map(|pending| pending.to))
+                .collect()
         };
         self.buckets.iter().flat_map(of_bucket).collect()
     }

@@ -7,8 +7,73 @@
 //!
 //! Invariants:
 //! * Only the node to which a vBucket moves publishes the map after the move.
+//! * A takeover completes only the move for which it was made ([`MoveStart`]): the same vBucket may move to the same node again.
 
-use crate::{ClusterError, ClusterMap, even_actives};
+use serde::{Deserialize, Serialize};
+
+use crate::{ClusterError, ClusterMap, Feature, even_actives};
+
+/// The start of a move: the `rev` of the map with which it began. Moves that began at a compatibility level without it have none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct MoveStart(pub Option<i64>);
+
+impl MoveStart {
+    /// Returns the start of moves that begin with a map.
+    pub(crate) fn of(map: &ClusterMap) -> Self {
+        Self(map.has(Feature::MoveStarts).then_some(map.revision.rev))
+    }
+}
+
+/// A move of a vBucket, from its active.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "MoveDocument", into = "MoveDocument")]
+pub struct PendingMove {
+    /// The node that will take over.
+    pub to: u16,
+    /// The start.
+    pub start: MoveStart,
+}
+
+/// A move in the map's document: the node alone, or the node and the start.
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum MoveDocument {
+    To(u16),
+    Since(u16, i64),
+}
+
+impl From<MoveDocument> for PendingMove {
+    fn from(document: MoveDocument) -> Self {
+        let (to, since) = match document {
+            MoveDocument::To(to) => (to, None),
+            MoveDocument::Since(to, since) => (to, Some(since)),
+        };
+        Self {
+            to,
+            start: MoveStart(since),
+        }
+    }
+}
+
+impl From<PendingMove> for MoveDocument {
+    fn from(PendingMove { to, start }: PendingMove) -> Self {
+        match start.0 {
+            None => Self::To(to),
+            Some(since) => Self::Since(to, since),
+        }
+    }
+}
+
+/// A vBucket that a node has taken over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TakenVbucket {
+    /// The bucket.
+    pub bucket: String,
+    /// The vBucket.
+    pub vb: u16,
+    /// The start of the move.
+    pub start: MoveStart,
+}
 
 /// Returns the map in which a vBucket of a bucket moves to a node that has a replica of it.
 ///
@@ -26,6 +91,7 @@ pub fn plan_move(
     };
     let node = map.node(to)?;
     let mut next = map.next();
+    let start = MoveStart::of(&next);
     let of_bucket = next.buckets.iter_mut().find(|it| it.name == bucket);
     let Some(of_bucket) = of_bucket else {
         return refused("there is no such bucket");
@@ -45,9 +111,10 @@ pub fn plan_move(
     if !chain.contains(node) {
         return refused("that has no replica of it");
     }
-    if of_bucket.moves.insert(vb, node).is_some() {
+    if of_bucket.moves.contains_key(&vb) {
         return refused("it is moving already");
     }
+    of_bucket.moves.insert(vb, PendingMove { to: node, start });
     Ok(next)
 }
 
@@ -56,6 +123,7 @@ pub fn plan_move(
 #[must_use]
 pub fn plan_balance(map: &ClusterMap) -> Option<ClusterMap> {
     let mut next = map.next();
+    let start = MoveStart::of(&next);
     for bucket in &mut next.buckets {
         let even = even_actives(&bucket.coming_chains());
         for (vb, even) in (0_u16..).zip(even) {
@@ -63,7 +131,7 @@ pub fn plan_balance(map: &ClusterMap) -> Option<ClusterMap> {
             let is_free = !bucket.moves.contains_key(&vb) && !bucket.next.contains_key(&vb);
             let may_move = is_free && chain.active().is_some() && chain.active() != even.active();
             if let Some(to) = even.active().filter(|_| may_move) {
-                bucket.moves.insert(vb, to);
+                bucket.moves.insert(vb, PendingMove { to, start });
             }
         }
     }
@@ -77,16 +145,17 @@ impl ClusterMap {
         self.buckets.iter().map(|bucket| bucket.moves.len()).sum()
     }
 
-    /// Returns the map in which `by` is the active of the vBuckets that it has taken over, as `(bucket, vBucket)`.
-    /// vBuckets that no longer move to it are unchanged; `None` when no vBucket changes.
+    /// Returns the map in which `by` is the active of the vBuckets that it has taken over. vBuckets whose move is no longer the one
+    /// of the takeover are unchanged; `None` when no vBucket changes.
     #[must_use]
-    pub fn with_taken(&self, by: u16, taken: &[(String, u16)]) -> Option<Self> {
+    pub fn with_taken(&self, by: u16, taken: &[TakenVbucket]) -> Option<Self> {
         let mut next = self.next();
         let before = next.moving();
         for bucket in &mut next.buckets {
             let name = bucket.name.clone();
-            for (_, vb) in taken.iter().filter(|(of, _)| *of == name) {
-                if bucket.moves.get(vb) == Some(&by) {
+            for TakenVbucket { vb, start, .. } in taken.iter().filter(|it| it.bucket == name) {
+                let (to, start) = (by, *start);
+                if bucket.moves.get(vb) == Some(&PendingMove { to, start }) {
                     bucket.moves.remove(vb);
                     if bucket.next.contains_key(vb) {
                         bucket.replace_chain(*vb);

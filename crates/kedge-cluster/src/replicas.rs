@@ -47,7 +47,7 @@ impl MapBucket {
         let next = self.next.get(&vb).filter(|next| next.counts);
         match (self.moves.get(&vb), next) {
             (Some(_), Some(next)) => Some(next.chain.clone()),
-            (Some(to), None) => Some(chain.led_by(*to)),
+            (Some(pending), None) => Some(chain.led_by(pending.to)),
             (None, Some(next)) => Some(match chain.active() {
                 Some(active) => next.chain.led_by(active),
                 None => next.chain.clone(),

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::NextChain;
-use crate::{Chain, ClusterMap, CopyPosition, MapBucket, NodePositions, Revision};
+use crate::{
+    Chain, ClusterMap, CopyPosition, MapBucket, MoveStart, NodePositions, PendingMove, Revision,
+};
 
 /// The entry of a vBucket in the map. Positions that copies must reach are valid as long as it stays the same.
 #[derive(Debug, PartialEq, Eq)]
@@ -87,8 +89,8 @@ impl CatchUpTarget {
         self.is_reached() && self.entry.next.as_ref().is_some_and(|next| next.counts)
     }
 
-    /// Advances the vBucket as far as its copies are, but for takeovers by the nodes `held`.
-    fn advance(&self, bucket: &mut MapBucket, vb: u16, held: &BTreeSet<u16>) {
+    /// Advances the vBucket as far as its copies are, but for takeovers by the nodes `held`. A move begins with `start`.
+    fn advance(&self, bucket: &mut MapBucket, vb: u16, held: &BTreeSet<u16>, start: MoveStart) {
         let Some(next) = bucket.next.get_mut(&vb) else {
             let have_it = self.copies.iter().filter(|(_, has_it)| **has_it);
             have_it.for_each(|(node, _)| bucket.put_in(vb, *node));
@@ -103,7 +105,7 @@ impl CatchUpTarget {
                 if held.contains(&to) {
                     return;
                 }
-                bucket.moves.insert(vb, to);
+                bucket.moves.insert(vb, PendingMove { to, start });
             }
             _ => bucket.replace_chain(vb),
         }
@@ -185,13 +187,14 @@ impl CatchUp {
             return None;
         }
         let mut next = map.next();
+        let start = MoveStart::of(&next);
         let mut held = self.held_takers(map);
         held.extend(awaited);
         for bucket in &mut next.buckets {
             let name = bucket.name.clone();
             let of_bucket = (name.clone(), 0)..=(name, u16::MAX);
             for ((_, vb), target) in self.targets.range(of_bucket) {
-                target.advance(bucket, *vb, &held);
+                target.advance(bucket, *vb, &held, start);
             }
         }
         next.let_join();

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::steps::{MoveLimits, MoveSlots};
 use super::{RebalanceKind, RebalanceLeft, RebalanceRecord, RebalanceState};
-use crate::{ClusterError, ClusterMap, MapBucket, plan_failover};
+use crate::{ClusterError, ClusterMap, MapBucket, PendingMove, plan_failover};
 
 /// A drain to begin.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -119,7 +119,8 @@ impl MapBucket {
                 continue;
             };
             if slots.take(from, &[to]) {
-                self.moves.insert(vb, to);
+                let start = slots.start();
+                self.moves.insert(vb, PendingMove { to, start });
                 *counts.entry(to).or_default() += 1;
             }
         }
@@ -130,7 +131,7 @@ impl MapBucket {
         let vbuckets = (0_u16..).take(self.chains.len());
         let comes = |vb: &u16| {
             let next = self.next.get(vb).and_then(|next| next.chain.active());
-            let to = self.moves.get(vb).copied();
+            let to = self.moves.get(vb).map(|pending| pending.to);
             let is = self.chains[usize::from(*vb)].active();
             let all = is.into_iter().chain(to).chain(next);
             let mut drained = all.filter(|node| drained.contains(node));

@@ -37,7 +37,7 @@ pub use steps::{
     plan_steps, rebalance_left, stop_rebalance,
 };
 
-use crate::{Chain, MapBucket};
+use crate::{Chain, MapBucket, PendingMove};
 
 /// The target chain of a vBucket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -70,10 +70,10 @@ impl MapBucket {
             let chain = self.chains.get(usize::from(*vb));
             let is_led = chain.is_some_and(|chain| chain.active().is_some());
             let is_whole = next.chain.active().is_some() && next.chain.is_valid(&is_member);
-            let moves_there = self.moves.get(vb).is_none_or(|to| {
+            let moves_there = self.moves.get(vb).is_none_or(|&PendingMove { to, .. }| {
                 next.counts
-                    && next.chain.active() == Some(*to)
-                    && Some(*to) != chain.and_then(Chain::active)
+                    && next.chain.active() == Some(to)
+                    && Some(to) != chain.and_then(Chain::active)
             });
             is_led && is_whole && moves_there && !self.joining.contains_key(vb)
         })

@@ -70,7 +70,7 @@ fn in_progress(map: &ClusterMap) -> BTreeSet<MoveStep<'_>> {
         let takeovers = bucket
             .moves
             .iter()
-            .map(|(vb, to)| step(vb, vec![*to], true));
+            .map(|(vb, pending)| step(vb, vec![pending.to], true));
         let copies = bucket.next.iter().filter(|(_, next)| !next.counts);
         let copies = copies.map(|(vb, next)| step(vb, next.chain.nodes().collect(), false));
         steps.extend(takeovers.chain(copies));

@@ -8,7 +8,7 @@ use super::{
     CatchUp, NextChain, PlacementNode, RebalanceKind, RebalanceRecord, RebalanceState,
     target_chains,
 };
-use crate::{Chain, ClusterError, ClusterMap, Feature, MapBucket};
+use crate::{Chain, ClusterError, ClusterMap, Feature, MapBucket, MoveStart, PendingMove};
 
 /// The largest numbers of vBuckets of a node that are copied or taken over at the same time.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,15 +50,17 @@ impl MoveLimits {
 #[derive(Debug)]
 pub(super) struct MoveSlots {
     limits: MoveLimits,
+    start: MoveStart,
     incoming: BTreeMap<u16, usize>,
     outgoing: BTreeMap<u16, usize>,
 }
 
 impl MoveSlots {
-    /// Returns the slots that the copies and moves in progress occupy.
+    /// Returns the slots that the copies and moves in progress occupy. Further moves begin with this map.
     pub(super) fn of(map: &ClusterMap, limits: MoveLimits) -> Self {
         let mut slots = Self {
             limits,
+            start: MoveStart::of(map),
             incoming: BTreeMap::new(),
             outgoing: BTreeMap::new(),
         };
@@ -69,7 +71,7 @@ impl MoveSlots {
                 };
                 let building = bucket.next.get(&vb).filter(|next| !next.counts);
                 let receivers = match (bucket.moves.get(&vb), building) {
-                    (Some(to), _) => vec![*to],
+                    (Some(pending), _) => vec![pending.to],
                     (None, Some(next)) => new_nodes(chain, &next.chain),
                     (None, None) => continue,
                 };
@@ -77,6 +79,11 @@ impl MoveSlots {
             }
         }
         slots
+    }
+
+    /// Returns the start of further moves.
+    pub(super) fn start(&self) -> MoveStart {
+        self.start
     }
 
     /// Returns whether nothing moves to a node yet.
@@ -124,7 +131,7 @@ impl MapBucket {
         let coming = chains.map(
             |(vb, chain)| match (self.next.get(&vb), self.moves.get(&vb)) {
                 (Some(next), _) => next.chain.clone(),
-                (None, Some(to)) => chain.led_by(*to),
+                (None, Some(pending)) => chain.led_by(pending.to),
                 (None, None) => chain.clone(),
             },
         );
@@ -147,7 +154,8 @@ impl MapBucket {
             if has_same_nodes(chain, &target) {
                 let leads = target.active().filter(|node| *node != active);
                 if let Some(to) = leads.filter(|to| slots.take(active, &[*to])) {
-                    self.moves.insert(vb, to);
+                    let start = slots.start();
+                    self.moves.insert(vb, PendingMove { to, start });
                 }
                 continue;
             }
@@ -218,7 +226,11 @@ enum Work {
 /// whose servers is failed over or joins. A rebalance that is complete ends, and the nodes to remove leave the map.
 #[must_use]
 pub fn plan_steps(map: &ClusterMap, limits: MoveLimits) -> Option<ClusterMap> {
-    let mut next = map.next();
+    steps_of(map, map.next(), limits)
+}
+
+/// Returns the next steps of a map, made in `next`, which has the same content and the revision of the result.
+fn steps_of(map: &ClusterMap, mut next: ClusterMap, limits: MoveLimits) -> Option<ClusterMap> {
     let work = next.continue_rebalance();
     for bucket in &mut next.buckets {
         bucket.cancel_obsolete();
@@ -264,11 +276,10 @@ pub fn plan_round(
     limits: MoveLimits,
 ) -> Option<ClusterMap> {
     let counted = copies.and_then(|copies| copies.plan_without(map, &limits.awaited));
-    let begun = plan_steps(counted.as_ref().unwrap_or(map), limits).map(|mut begun| {
-        begun.revision.rev = map.revision.rev + 1;
-        begun
-    });
-    begun.or(counted)
+    match counted {
+        Some(counted) => steps_of(&counted, counted.clone(), limits).or(Some(counted)),
+        None => plan_steps(map, limits),
+    }
 }
 
 impl ClusterMap {

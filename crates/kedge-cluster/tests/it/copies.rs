@@ -2,7 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kedge_cluster::{ClusterMap, CopyPosition, MapBucket, MoveLimits, NodePositions, plan_steps};
+use kedge_cluster::{
+    ClusterMap, CopyPosition, MapBucket, MoveLimits, MoveStart, NodePositions, PendingMove,
+    TakenVbucket, plan_steps,
+};
 use serde_json::json;
 
 use crate::many::first_map;
@@ -32,6 +35,34 @@ pub(crate) fn map(nodes: usize, replicas: u8, vbuckets: u16) -> ClusterMap {
 
 pub(crate) fn bucket(map: &ClusterMap) -> &MapBucket {
     map.bucket("b").expect("it is there")
+}
+
+/// A takeover of a vBucket by which its present move ends.
+pub(crate) fn taken(map: &ClusterMap, vb: u16) -> [TakenVbucket; 1] {
+    let pending = map.bucket("b").and_then(|bucket| bucket.moves.get(&vb));
+    [TakenVbucket {
+        bucket: "b".to_owned(),
+        vb,
+        start: pending.map_or(MoveStart::default(), |pending| pending.start),
+    }]
+}
+
+/// The map after a takeover of a vBucket by a node; `None` if it does not move there.
+pub(crate) fn taken_by(map: &ClusterMap, node: u16, vb: u16) -> Option<ClusterMap> {
+    map.with_taken(node, &taken(map, vb))
+}
+
+/// The map after all takeovers, of all buckets.
+pub(crate) fn all_taken(map: &ClusterMap) -> ClusterMap {
+    let mut after = map.clone();
+    for bucket in &map.buckets {
+        for (&vb, &PendingMove { to, start }) in &bucket.moves {
+            let bucket = bucket.name.clone();
+            let taken = after.with_taken(to, &[TakenVbucket { bucket, vb, start }]);
+            after = taken.expect("it moves there");
+        }
+    }
+    after
 }
 
 pub(crate) fn at(seqno: u64) -> CopyPosition {

@@ -9,7 +9,7 @@ use kedge_cluster::{
 use proptest::prelude::*;
 use serde_json::json;
 
-use crate::copies::{Told, UNLIMITED, bucket, everyone, map, replicas};
+use crate::copies::{Told, UNLIMITED, all_taken as taken, bucket, everyone, map, replicas};
 
 const FEW: MoveLimits = MoveLimits {
     incoming: 1,
@@ -33,18 +33,6 @@ fn begun(map: &ClusterMap, nodes: &[u16], fails_over: bool) -> ClusterMap {
 
 fn steps(map: &ClusterMap) -> ClusterMap {
     plan_steps(map, FEW).unwrap_or_else(|| map.clone())
-}
-
-/// The map after all takeovers.
-fn taken(map: &ClusterMap) -> ClusterMap {
-    let mut map = map.clone();
-    for bucket in map.buckets.clone() {
-        for (vb, to) in bucket.moves {
-            let taken = map.with_taken(to, &[(bucket.name.clone(), vb)]);
-            map = taken.expect("it moves there");
-        }
-    }
-    map
 }
 
 /// The map after the drain, whose every step keeps the limits.
@@ -268,7 +256,7 @@ fn drain_prefers_nodes_to_which_clients_are_connected() {
     let next = plan_steps(&two, awaits(&[1])).expect("there is a taker");
     let mut takers = next.buckets[0].moves.values();
     assert_eq!(next.moving(), actives(&two, 0));
-    assert!(takers.all(|to| *to == 2));
+    assert!(takers.all(|pending| pending.to == 2));
     // With one, the drain waits.
     let one = begun(&map(3, 1, 60), &[0], false);
     let next = plan_steps(&one, awaits(&[1])).expect("others move");

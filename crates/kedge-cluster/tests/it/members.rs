@@ -10,7 +10,9 @@ use kedge_types::limits::CLUSTER_NODES_MAX;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::copies::{Told, at, bucket, everyone, map, replicas as replicas_of};
+use crate::copies::{
+    Told, all_taken, at, bucket, everyone, map, replicas as replicas_of, taken_by,
+};
 
 /// A node whose name and uuid have this number.
 fn node(number: usize) -> MapNode {
@@ -280,7 +282,7 @@ proptest! {
                     plan_node_change(&now, &moved).expect("it can be")
                 }
                 8 => plan_move(&now, "b", vb, now.name(of_map)).ok(),
-                9 => now.with_taken(of_map, &[("b".to_owned(), vb)]),
+                9 => taken_by(&now, of_map, vb),
                 _ => {
                     let mut copies = CatchUp::begin(&now);
                     copies.note(&told(&now));
@@ -307,11 +309,7 @@ proptest! {
             now = plan_recovery(&now, node).unwrap_or(now);
         }
         for _ in 0..8 {
-            for bucket in now.buckets.clone() {
-                for (vb, to) in bucket.moves {
-                    now = now.with_taken(to, &[(bucket.name.clone(), vb)]).expect("it moves");
-                }
-            }
+            now = all_taken(&now);
             now = replicas_of(&now).unwrap_or(now);
             let mut copies = CatchUp::begin(&now);
             copies.note(&told(&now));

@@ -1,14 +1,16 @@
 //! Moves of actives between nodes that run.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kedge_cluster::{
-    Chain, ClusterError, ClusterMap, CopyPosition, NodePositions, plan_balance, plan_failover,
-    plan_move, plan_recovery,
+    CatchUp, Chain, ClusterError, ClusterMap, CompatLevel, CopyPosition, DrainRequest, MapNode,
+    MoveStart, NodePositions, RebalanceRequest, begin_drain, begin_rebalance, plan_add_node,
+    plan_balance, plan_failover, plan_move, plan_recovery, plan_round, plan_steps,
 };
 use proptest::prelude::*;
 use serde_json::json;
 
+use crate::copies::{UNLIMITED, taken, taken_by};
 use crate::failover::joined;
 use crate::many::first_map;
 
@@ -37,10 +39,6 @@ fn told(high_seqnos: &[u64]) -> NodePositions {
     BTreeMap::from([("b".to_owned(), high_seqnos.iter().map(position).collect())])
 }
 
-fn taken(vb: u16) -> Vec<(String, u16)> {
-    vec![("b".to_owned(), vb)]
-}
-
 #[test]
 fn only_the_target_node_completes_a_move() {
     let before = map(3, 2, 3);
@@ -52,9 +50,9 @@ fn only_the_target_node_completes_a_move() {
     );
     assert_eq!(moving.moving(), 1);
     assert_eq!(ClusterMap::from_json(&moving.to_json()).unwrap(), moving);
-    assert!(moving.with_taken(1, &taken(0)).is_none(), "another node");
-    assert!(moving.with_taken(2, &taken(1)).is_none(), "another vBucket");
-    let after = moving.with_taken(2, &taken(0)).unwrap();
+    assert!(taken_by(&moving, 1, 0).is_none(), "another node");
+    assert!(taken_by(&moving, 2, 1).is_none(), "another vBucket");
+    let after = taken_by(&moving, 2, 0).unwrap();
     assert_eq!(chain(&after, 0), &Chain(vec![Some(2), Some(1), Some(0)]));
     assert_eq!(after.moving(), 0);
     assert!(after.revision > moving.revision);
@@ -84,10 +82,12 @@ fn impossible_moves_are_rejected() {
     let text = String::from_utf8(map.to_json()).unwrap();
     for wrong in [
         r#""moves":{"1":0}"#,
-        r#""moves":{"1":9}"#,
+        r#""moves":{"1":[9,2]}"#,
         r#""moves":{"7":2}"#,
+        r#""moves":{"1":[2]}"#,
+        r#""moves":{"1":[2,2,2]}"#,
     ] {
-        let text = text.replace(r#""moves":{"1":2}"#, wrong);
+        let text = text.replace(r#""moves":{"1":[2,2]}"#, wrong);
         assert!(ClusterMap::from_json(text.as_bytes()).is_err(), "{wrong}");
     }
 }
@@ -98,8 +98,109 @@ fn restarted_node_cancels_moves_away_from_it() {
     moving = plan_move(&moving, "b", 1, "n_0").unwrap();
     let given_up = moving.without_moves_from(0).unwrap();
     let moves = &given_up.bucket("b").unwrap().moves;
-    assert_eq!(moves, &BTreeMap::from([(1, 0)]));
+    assert_eq!(
+        moves
+            .iter()
+            .map(|(vb, it)| (*vb, it.to))
+            .collect::<Vec<_>>(),
+        [(1, 0)]
+    );
     assert!(given_up.without_moves_from(0).is_none());
+}
+
+/// A node had taken a vBucket over, and could not make the map of it. The old active restarted and cancelled the move, and
+/// the vBucket began to move to the same node again: that put the first takeover into the map, while the old active served.
+#[test]
+fn takeover_does_not_complete_a_later_move_to_the_same_node() {
+    let first = plan_move(&map(3, 2, 3), "b", 0, "n_1").unwrap();
+    let late = taken(&first, 0);
+    let cancelled = first.without_moves_from(0).unwrap();
+    assert!(cancelled.with_taken(1, &late).is_none());
+    let second = plan_move(&cancelled, "b", 0, "n_1").unwrap();
+    assert!(second.with_taken(1, &late).is_none());
+    assert_eq!(chain(&second, 0).active(), Some(0));
+    let after = second.with_taken(1, &taken(&second, 0)).unwrap();
+    assert_eq!(chain(&after, 0).active(), Some(1));
+    // A move is the same one after changes of anything else.
+    assert!(second.next().with_taken(1, &taken(&second, 0)).is_some());
+}
+
+/// All ways in which a move begins record its start, which is the revision of the map.
+#[test]
+fn moves_start_with_the_map_in_which_they_begin() {
+    let before = map(3, 2, 12);
+    let drained = DrainRequest {
+        id: String::new(),
+        now_ms: 0,
+        nodes: BTreeSet::from([0]),
+        fails_over: false,
+    };
+    let drained = begin_drain(&before, drained).unwrap();
+    let mut uneven = before.clone();
+    for chain in &mut uneven.buckets[0].chains {
+        *chain = chain.led_by(0);
+    }
+    let counted = |map: &ClusterMap| {
+        let mut copies = CatchUp::begin(map);
+        let all = |node| (node, told(&[1; 12]));
+        copies.note(&(0..4).map(all).collect());
+        plan_round(map, Some(&copies), UNLIMITED).expect("it goes on")
+    };
+    let node = MapNode {
+        name: "n_3".to_owned(),
+        uuid: "9".repeat(32),
+        host: "10.0.0.9".to_owned(),
+        ..before.nodes[&0].clone()
+    };
+    let mut rebalanced = plan_add_node(&before, node).unwrap();
+    let request = RebalanceRequest {
+        id: String::new(),
+        now_ms: 0,
+        servers: vec![0, 1, 2, 3],
+        remove: BTreeSet::new(),
+    };
+    rebalanced = begin_rebalance(&rebalanced, request).unwrap();
+    while rebalanced.moving() == 0 {
+        rebalanced = counted(&rebalanced);
+    }
+    for moving in [
+        plan_move(&before, "b", 0, "n_1").unwrap(),
+        plan_balance(&uneven).unwrap(),
+        plan_steps(&drained, UNLIMITED).unwrap(),
+        rebalanced,
+    ] {
+        let start = MoveStart(Some(moving.revision.rev));
+        assert!(moving.moving() > 0);
+        assert!(
+            moving.buckets[0].moves.values().all(|it| it.start == start),
+            "{moving:?}"
+        );
+    }
+}
+
+/// The release before reads the node only, and its maps have nothing else.
+#[test]
+fn map_of_the_first_level_has_moves_without_a_start() {
+    let mut map = map(3, 2, 3);
+    map.level = CompatLevel::FIRST;
+    let moving = plan_move(&map, "b", 1, "n_2").unwrap();
+    let text = String::from_utf8(moving.to_json()).unwrap();
+    assert!(text.contains(r#""moves":{"1":2}"#), "{text}");
+    let read = ClusterMap::from_json(text.as_bytes()).unwrap();
+    assert_eq!(read, moving);
+    // It goes on when the level has been raised meanwhile.
+    let late = taken(&moving, 1);
+    let mut raised = moving.next();
+    raised.level = CompatLevel::HIGHEST;
+    assert!(raised.with_taken(2, &late).is_some());
+    let text = text.replace(r#""moves":{"1":2}"#, r#""moves":{"1":[2,2]}"#);
+    let error = ClusterMap::from_json(text.as_bytes())
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("the start of a move needs compatibility level 2"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -203,8 +304,8 @@ proptest! {
         prop_assert!(now.moving() <= plan.promoted);
         while now.moving() > 0 {
             let moves = &now.bucket("b").expect("it is there").moves;
-            let (vb, to) = moves.first_key_value().expect("something moves");
-            now = now.with_taken(*to, &taken(*vb)).expect("it moves there");
+            let (vb, pending) = moves.first_key_value().expect("something moves");
+            now = taken_by(&now, pending.to, *vb).expect("it moves there");
             prop_assert!(ClusterMap::from_json(&now.to_json()).is_ok());
         }
         prop_assert!(is_even(&leads(&now), nodes));
@@ -225,7 +326,7 @@ fn failover_map_is_newer_than_maps_of_the_lost_node() {
     }
     let mut alone = moving.clone();
     for &vb in &theirs {
-        alone = alone.with_taken(2, &taken(vb)).unwrap();
+        alone = taken_by(&alone, 2, vb).unwrap();
     }
     assert!(moving.next().revision < alone.revision);
     let all = BTreeMap::from([(0, told(&[1; 12])), (1, told(&[1; 12]))]);

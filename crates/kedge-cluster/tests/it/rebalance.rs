@@ -4,13 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kedge_cluster::{
     CatchUp, Chain, ClusterError, ClusterMap, CompatLevel, MapNode, MoveLimits, MovePace,
-    RebalanceRequest, RebalanceState, VbucketRole, begin_rebalance, plan_add_node, plan_failover,
-    plan_moves_per_node, plan_recovery, plan_remove_node, plan_round, plan_steps, rebalance_left,
-    stop_rebalance,
+    MoveStart, PendingMove, RebalanceRequest, RebalanceState, VbucketRole, begin_rebalance,
+    plan_add_node, plan_failover, plan_moves_per_node, plan_recovery, plan_remove_node, plan_round,
+    plan_steps, rebalance_left, stop_rebalance,
 };
 use proptest::prelude::*;
 
-use crate::copies::{self, Told, UNLIMITED, at, bucket, everyone, map};
+use crate::copies::{
+    self, Told, UNLIMITED, all_taken as taken, at, bucket, everyone, map, taken_by,
+};
 
 const FEW: MoveLimits = MoveLimits {
     incoming: 2,
@@ -51,17 +53,6 @@ fn caught_up(map: &ClusterMap) -> ClusterMap {
     let mut copies = CatchUp::begin(map);
     copies.note(&everyone(map, 5));
     copies.plan(map).unwrap_or_else(|| map.clone())
-}
-
-/// The map after all takeovers.
-fn taken(map: &ClusterMap) -> ClusterMap {
-    let mut map = map.clone();
-    for (vb, to) in bucket(&map).moves.clone() {
-        map = map
-            .with_taken(to, &[("b".to_owned(), vb)])
-            .expect("it moves there");
-    }
-    map
 }
 
 fn state(map: &ClusterMap) -> RebalanceState {
@@ -105,7 +96,7 @@ fn takeover_follows_after_the_target_chain_counts() {
     assert_eq!(bucket(&counting).second_chain(vb), Some(target.clone()));
     let moving = caught_up(&counting);
     assert!(bucket(&moving).moves.keys().all(leaves));
-    assert_eq!(bucket(&moving).moves[&vb], to);
+    assert_eq!(bucket(&moving).moves[&vb].to, to);
     assert_eq!(bucket(&moving).second_chain(vb), Some(target.clone()));
     assert_eq!(
         bucket(&moving).role(vb, to),
@@ -122,10 +113,8 @@ fn takeover_follows_after_the_target_chain_counts() {
     assert_eq!(caught_up(&moving), moving);
     let stopped = stop_rebalance(&moving).expect("it is running");
     assert_eq!(stopped.buckets, moving.buckets, "what moves goes on");
-    assert!(moving.with_taken(1 - to, &[("b".to_owned(), vb)]).is_none());
-    let after = moving
-        .with_taken(to, &[("b".to_owned(), vb)])
-        .expect("it moves there");
+    assert!(taken_by(&moving, 1 - to, vb).is_none());
+    let after = taken_by(&moving, to, vb).expect("it moves there");
     assert_eq!(bucket(&after).chains[usize::from(vb)], target);
     assert!(!bucket(&after).next.contains_key(&vb));
     assert_eq!(bucket(&after).role(vb, 2), VbucketRole::None);
@@ -143,18 +132,19 @@ fn moves_without_counted_target_chains_are_rejected() {
     let building = steps(&begun(&map(3, 0, 12), &[2]), UNLIMITED);
     let moving = caught_up(&caught_up(&building));
     let mut moves = bucket(&moving).moves.iter();
-    let is_new =
-        |(vb, to): &(&u16, &u16)| !bucket(&moving).chains[usize::from(**vb)].contains(**to);
-    let (vb, to) = moves.find(is_new).expect("some move to new copies");
+    let is_new = |(vb, it): &(&u16, &PendingMove)| {
+        !bucket(&moving).chains[usize::from(**vb)].contains(it.to)
+    };
+    let (vb, pending) = moves.find(is_new).expect("some move to new copies");
     let breaks: [fn(&mut ClusterMap, u16, u16); 4] = [
         |map, vb, _| map.buckets[0].next.get_mut(&vb).unwrap().counts = false,
-        |map, vb, to| *map.buckets[0].moves.get_mut(&vb).unwrap() = 1 - to,
+        |map, vb, to| map.buckets[0].moves.get_mut(&vb).unwrap().to = 1 - to,
         |map, vb, _| drop(map.buckets[0].next.remove(&vb)),
         |map, vb, to| drop(map.buckets[0].joining.insert(vb, vec![to])),
     ];
     for (number, spoil) in breaks.iter().enumerate() {
         let mut wrong = moving.clone();
-        spoil(&mut wrong, *vb, *to);
+        spoil(&mut wrong, *vb, pending.to);
         assert!(ClusterMap::from_json(&wrong.to_json()).is_err(), "{number}");
     }
 }
@@ -272,7 +262,10 @@ fn large_vbuckets_do_not_exceed_the_moves_per_node() {
     let mut moving = now.clone();
     for (vb, next) in std::mem::take(&mut moving.buckets[0].next) {
         let to = next.chain.active().expect("it has one");
-        moving.buckets[0].moves.insert(vb, to);
+        let start = MoveStart::default();
+        moving.buckets[0]
+            .moves
+            .insert(vb, PendingMove { to, start });
     }
     pace.note_round(&now, &moving);
     assert_eq!(pace.limits(&moving).incoming, 8, "all copies have ended");
@@ -425,13 +418,7 @@ fn bucket_that_is_created_meanwhile_is_rebalanced_too() {
         let mut copies = CatchUp::begin(&now);
         copies.note(&told(&now));
         now = copies.plan(&now).unwrap_or(now);
-        for bucket in now.buckets.clone() {
-            for (vb, to) in bucket.moves {
-                now = now
-                    .with_taken(to, &[(bucket.name.clone(), vb)])
-                    .expect("it moves");
-            }
-        }
+        now = taken(&now);
     }
     assert_eq!(state(&now), RebalanceState::Finished);
     assert_eq!(now.numbers(), [0, 1]);
@@ -456,20 +443,20 @@ fn told(map: &ClusterMap) -> Told {
 fn node_that_may_have_taken_over_is_a_candidate_at_a_failover() {
     let building = steps(&begun(&map(3, 1, 12), &[2]), UNLIMITED);
     let moving = caught_up(&caught_up(&building));
-    let (vb, to) = bucket(&moving).moves.first_key_value().expect("some move");
+    let (vb, pending) = bucket(&moving).moves.first_key_value().expect("some move");
     let (chain, next) = (
         &bucket(&moving).chains[usize::from(*vb)],
         &bucket(&moving).next[vb].chain,
     );
     let other = chain.replicas().next().expect("one");
-    if other == *to {
+    if other == pending.to {
         return;
     }
     let all = |seqno| BTreeMap::from([("b".to_owned(), vec![Some(at(seqno)); 12])]);
-    let told = BTreeMap::from([(other, all(5)), (*to, all(6))]);
+    let told = BTreeMap::from([(other, all(5)), (pending.to, all(6))]);
     let plan = plan_failover(&moving, 2, &told, false).expect("they have all");
     assert_eq!(&bucket(&plan.map).chains[usize::from(*vb)], next);
-    let told = BTreeMap::from([(other, all(6)), (*to, all(6))]);
+    let told = BTreeMap::from([(other, all(6)), (pending.to, all(6))]);
     let plan = plan_failover(&moving, 2, &told, false).expect("they have all");
     assert_eq!(
         bucket(&plan.map).chains[usize::from(*vb)].active(),
@@ -516,9 +503,9 @@ proptest! {
                 6 => stop_rebalance(&now),
                 7 => now.without_moves_from(node),
                 8 => {
-                    let moves = bucket(&now).moves.iter().find(|(_, to)| **to == node);
+                    let moves = bucket(&now).moves.iter().find(|(_, pending)| pending.to == node);
                     let vb = moves.map(|(vb, _)| *vb);
-                    vb.and_then(|vb| now.with_taken(node, &[("b".to_owned(), vb)]))
+                    vb.and_then(|vb| taken_by(&now, node, vb))
                 }
                 9 | 10 => {
                     for vb in 0..VBUCKETS {

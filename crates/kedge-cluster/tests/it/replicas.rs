@@ -1,13 +1,13 @@
 //! Changes of the number of replicas.
 
 use kedge_cluster::{
-    CatchUp, Chain, ClusterError, ClusterMap, CopyPosition, VbucketRole, plan_balance,
-    plan_failover, plan_move, plan_recovery,
+    CatchUp, Chain, ClusterError, ClusterMap, CopyPosition, MoveStart, PendingMove, VbucketRole,
+    plan_balance, plan_failover, plan_move, plan_recovery,
 };
 use proptest::prelude::*;
 use serde_json::json;
 
-use crate::copies::{at, bucket, everyone, map, replicas, told};
+use crate::copies::{all_taken, at, bucket, everyone, map, replicas, told};
 
 /// The map in which so many replicas are asked for.
 fn asked(map: &ClusterMap, replicas: u8) -> ClusterMap {
@@ -162,7 +162,8 @@ fn vbuckets_do_not_move_during_a_replica_change() {
     assert!(plan_balance(&building).is_none());
     // Such a map is not read either.
     let mut wrong = building.clone();
-    wrong.buckets[0].moves.insert(0, 1);
+    let (to, start) = (1, MoveStart::default());
+    wrong.buckets[0].moves.insert(0, PendingMove { to, start });
     assert!(ClusterMap::from_json(&wrong.to_json()).is_err());
     let mut wrong = building;
     wrong.buckets[0].next.get_mut(&0).unwrap().chain.0[0] = None;
@@ -276,10 +277,7 @@ proptest! {
             if let Some(next) = replicas(&map) {
                 map = next;
             }
-            let moves = bucket(&map).moves.clone();
-            for (vb, to) in moves {
-                map = map.with_taken(to, &[("b".to_owned(), vb)]).unwrap();
-            }
+            map = all_taken(&map);
             let before: Vec<Option<u16>> = bucket(&map).chains.iter().map(Chain::active).collect();
             if let Some(next) = step(&map) {
                 map = next;

@@ -411,7 +411,8 @@ impl ClusterNode {
         let takeovers = reconciler.takeovers();
         let copies = reconciler.copies(me);
         let source = |(number, vbuckets): (u16, Vec<u16>)| {
-            let taken = vbuckets.iter().filter(|vb| takeovers.contains(vb));
+            let taken = vbuckets.iter();
+            let taken = taken.filter_map(|vb| Some((VbId(*vb), *takeovers.get(vb)?)));
             let copied = vbuckets.iter().filter(|vb| copies.contains(vb));
             let node = map.nodes.get(&number)?;
             Some(ReplicationSource {
@@ -421,7 +422,7 @@ impl ClusterNode {
                     port: node.kv_port,
                 },
                 from_files: map.has(Feature::FileCopies),
-                takeovers: taken.copied().map(VbId).collect(),
+                takeovers: taken.collect(),
                 copies: copied.copied().map(VbId).collect(),
                 vbuckets: vbuckets.into_iter().map(VbId).collect(),
             })

@@ -53,7 +53,7 @@ use std::time::Duration;
 
 use kedge_bucket::BucketConfig;
 use kedge_cluster::{
-    CLUSTER_USER, ClusterError, ClusterMap, CompatLevel, MapNode, Ports, Revision,
+    CLUSTER_USER, ClusterError, ClusterMap, CompatLevel, MapNode, Ports, Revision, TakenVbucket,
 };
 use kedge_node::registry::BucketRegistry;
 use kedge_node::users::Users;
@@ -104,7 +104,7 @@ pub struct ClusterNode {
     users: Arc<Users>,
     shared_users: Arc<ClusterUsers>,
     /// vBuckets that were taken over, until the map contains that.
-    taken: RankedMutex<ClusterTaken, Vec<(String, u16)>>,
+    taken: RankedMutex<ClusterTaken, Vec<TakenVbucket>>,
     lease_options: LeaseOptions,
     /// The identity of the lock on the data directory.
     data_lock: String,
@@ -203,9 +203,9 @@ impl ClusterNode {
         let _ = self.lease.set(lease);
         self.peers.start();
         let heir = self.this.clone();
-        self.replicator.set_heir(Arc::new(move |bucket, vb| {
+        self.replicator.set_heir(Arc::new(move |taken| {
             if let Some(node) = Self::alive(&heir) {
-                node.took_over(bucket, vb);
+                node.took_over(taken);
             }
         }));
         let threads: [(&str, ThreadBody); 4] = [
@@ -308,4 +308,4 @@ pub fn first_map(
 }
 
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;

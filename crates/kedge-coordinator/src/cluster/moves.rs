@@ -13,9 +13,8 @@ use std::sync::Weak;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use kedge_cluster::{ClusterMap, plan_balance, plan_move};
+use kedge_cluster::{ClusterMap, PendingMove, TakenVbucket, plan_balance, plan_move};
 use kedge_node::coordination::{AppliedChange, ChangeError};
-use kedge_types::VbId;
 
 use super::change::{Commit, PlannedChange};
 use super::reconnect::{RECONNECT, awaiting_clients};
@@ -88,7 +87,9 @@ impl ClusterNode {
             && self.peers.require_all(&map).is_ok()
             && let Ok(Some(next)) = plan(&map)
         {
-            let targets = moves_of(&next).into_iter().map(|(_, _, to)| to);
+            let targets = moves_of(&next)
+                .into_iter()
+                .map(|(_, _, pending)| pending.to);
             let targets: BTreeSet<u16> = targets.collect();
             let awaited = || awaiting_clients(&self.peers, &map, self.report());
             while !self.followed.is_stopping()
@@ -129,7 +130,7 @@ impl ClusterNode {
     }
 
     /// Waits until none of these moves is pending. Returns the number of pending ones at the deadline.
-    fn wait_moved(&self, moves: &[(String, u16, u16)], deadline: Instant) -> usize {
+    fn wait_moved(&self, moves: &[(String, u16, PendingMove)], deadline: Instant) -> usize {
         let mut current = self.followed.current.lock();
         loop {
             let left = current.map.as_deref().map(moves_of).unwrap_or_default();
@@ -148,8 +149,8 @@ impl ClusterNode {
     }
 
     /// Records a vBucket that was taken over.
-    pub(super) fn took_over(&self, bucket: &str, vb: VbId) {
-        self.taken.lock().push((bucket.to_owned(), vb.get()));
+    pub(super) fn took_over(&self, taken: TakenVbucket) {
+        self.taken.lock().push(taken);
         self.followed.poke();
     }
 
@@ -187,12 +188,70 @@ impl ClusterNode {
     }
 }
 
-/// Returns all moves as (bucket, vBucket, node).
-fn moves_of(map: &ClusterMap) -> Vec<(String, u16, u16)> {
+/// Returns all moves, with their buckets and vBuckets.
+fn moves_of(map: &ClusterMap) -> Vec<(String, u16, PendingMove)> {
     let of_bucket = |bucket: &kedge_cluster::MapBucket| {
         let moves = bucket.moves.iter();
-        let moves = moves.map(|(vb, to)| (bucket.name.clone(), *vb, *to));
+        let moves = moves.map(|(vb, pending)| (bucket.name.clone(), *vb, *pending));
         moves.collect::<Vec<_>>()
     };
     map.buckets.iter().flat_map(of_bucket).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use kedge_cluster::{Chain, plan_add_node};
+    use serde_json::json;
+
+    use super::*;
+    use crate::cluster::testing::{self, change, stored};
+
+    fn moved(map: &ClusterMap) -> ClusterMap {
+        plan_move(map, "b", 0, "n_0").expect("it can")
+    }
+
+    /// The word of a takeover did not reach the store before the move was cancelled. It was there when the vBucket moved to
+    /// this node again, and the other node served.
+    #[test]
+    fn takeover_of_a_cancelled_move_does_not_complete_the_next_one() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let node = testing::node(dir.path());
+        let me = node.followed.member(&stored(&node).map).expect("a member");
+        change(&node, |map| {
+            let mut other = map.nodes[&me].clone();
+            (other.name, other.uuid) = ("n_1".to_owned(), "1".repeat(32));
+            other.kv_port += 10;
+            other.mgmt_port += 10;
+            let mut next = plan_add_node(map, other).expect("it is new");
+            let made = next.add_bucket("b", json!({ "replicas": 1 }), 1, 1);
+            made.expect("none has failed");
+            let chain = &mut next.buckets[0].chains[0];
+            if chain.active() == Some(me) {
+                chain.0.reverse();
+            }
+            next
+        });
+        let chain = || stored(&node).map.buckets[0].chains[0].clone();
+        let before = chain();
+        let taken = || {
+            let start = stored(&node).map.buckets[0].moves[&0].start;
+            let bucket = "b".to_owned();
+            TakenVbucket {
+                bucket,
+                vb: 0,
+                start,
+            }
+        };
+        let other = before.active().expect("it has one");
+        change(&node, moved);
+        node.took_over(taken());
+        change(&node, |map| map.without_moves_from(other).expect("one"));
+        change(&node, moved);
+        node.finish_moves().expect("the store answers");
+        assert_eq!(chain(), before, "it is the takeover of another move");
+        node.took_over(taken());
+        node.finish_moves().expect("the store answers");
+        assert_eq!(chain(), Chain(before.0.into_iter().rev().collect()));
+        assert!(node.taken.lock().is_empty());
+    }
 }

@@ -4,7 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kedge_bucket::VbState;
-use kedge_cluster::{Chain, CopyPosition, MapBucket, VbucketRole, newest_branch};
+use kedge_cluster::{
+    Chain, CopyPosition, MapBucket, MoveStart, PendingMove, VbucketRole, newest_branch,
+};
 
 /// The largest number of vBuckets of a bucket that a node takes over at a time: nobody can write to a vBucket from its
 /// release until it is active here, which takes longer the more there are.
@@ -71,9 +73,9 @@ struct AppliedEntry {
     chain: Chain,
     second: Option<Chain>,
     role: VbucketRole,
-    /// The node to which the vBucket moves. The chains alone may be the same before and during a move to a node of the target
-    /// chain.
-    moves_to: Option<u16>,
+    /// The move of the vBucket. The chains alone may be the same before and during a move to a node of the target chain; and a
+    /// node may miss the maps between two moves to the same node.
+    pending: Option<PendingMove>,
 }
 
 /// The vBuckets of one bucket.
@@ -135,12 +137,13 @@ impl Reconciler {
             .resize(bucket.chains.len(), (AppliedState::Unknown, None));
         for (vb, chain) in (0_u16..).zip(&bucket.chains) {
             let at = usize::from(vb);
-            let moves_to = bucket.moves.get(&vb).copied();
+            let pending = bucket.moves.get(&vb).copied();
+            let moves_to = pending.map(|pending| pending.to);
             let says = AppliedEntry {
                 chain: chain.clone(),
                 second: bucket.second_chain(vb),
                 role: bucket.role(vb, me),
-                moves_to,
+                pending,
             };
             let (held, known) = &self.held[at];
             let same = known.as_ref() == Some(&says);
@@ -219,11 +222,15 @@ impl Reconciler {
             .collect()
     }
 
-    /// Returns the vBuckets that are taken over from their source; further takeovers follow later.
-    pub(super) fn takeovers(&self) -> BTreeSet<u16> {
+    /// Returns the vBuckets that are taken over from their source, with the starts of their moves; further takeovers follow
+    /// later.
+    pub(super) fn takeovers(&self) -> BTreeMap<u16, MoveStart> {
         let held = (0_u16..).zip(&self.held);
-        let taking = held.filter(|(_, (held, _))| matches!(held, AppliedState::TakingOver { .. }));
-        taking.map(|(vb, _)| vb).take(TAKEOVERS_MAX).collect()
+        let taking = held.filter_map(|(vb, (held, known))| {
+            let pending = known.as_ref()?.pending?;
+            matches!(held, AppliedState::TakingOver { .. }).then_some((vb, pending.start))
+        });
+        taking.take(TAKEOVERS_MAX).collect()
     }
 }
 
@@ -404,8 +411,13 @@ mod tests {
 
     fn moving(chains: &[&[i8]], to: u16) -> MapBucket {
         let mut bucket = bucket(chains);
-        bucket.moves.insert(0, to);
+        bucket.moves.insert(0, since(to, 1));
         bucket
+    }
+
+    fn since(to: u16, rev: i64) -> PendingMove {
+        let start = MoveStart(Some(rev));
+        PendingMove { to, start }
     }
 
     #[test]
@@ -430,7 +442,7 @@ mod tests {
             (states(&step), step.waiting),
             (vec![(0, VbState::Replica)], 0)
         );
-        assert_eq!(new.takeovers(), BTreeSet::from([0]));
+        assert_eq!(new.takeovers(), BTreeMap::from([(0, MoveStart(Some(1)))]));
         assert_eq!(new.sources(), BTreeMap::from([(0, vec![0])]));
         // It has taken over, and asks nobody.
         let step = new.step(&after, 1, &none, &own);
@@ -439,6 +451,23 @@ mod tests {
         let step = old.step(&after, 0, &none, &own);
         assert_eq!(states(&step), [(0, VbState::Replica)]);
         assert_eq!(old.sources(), BTreeMap::from([(1, vec![0])]));
+    }
+
+    /// A node had taken over, and missed the map in which the move was cancelled. It has to take over again.
+    #[test]
+    fn node_that_missed_the_end_of_a_move_takes_part_in_the_next_one_to_the_same_node() {
+        let (none, own) = (ReportedPositions::new(), [at(5)]);
+        let mut again = moving(&[&[0, 1]], 1);
+        again.moves.insert(0, since(1, 4));
+        let mut new = Reconciler::default();
+        new.step(&moving(&[&[0, 1]], 1), 1, &none, &own);
+        let step = new.step(&again, 1, &none, &own);
+        assert_eq!(states(&step), [(0, VbState::Replica)]);
+        let starts = BTreeMap::from([(0, MoveStart(Some(4)))]);
+        assert_eq!(new.takeovers(), starts);
+        let step = new.step(&again, 1, &none, &own);
+        assert!(step.assign.is_empty(), "it is known");
+        assert_eq!(new.takeovers(), starts);
     }
 
     #[test]
@@ -512,12 +541,12 @@ mod tests {
         old.step(&counting, 0, &none, &own);
         new.step(&counting, 2, &none, &own);
         let mut moving = counting.clone();
-        moving.moves.insert(0, 2);
+        moving.moves.insert(0, since(2, 1));
         assert_eq!(counting.second_chain(0), moving.second_chain(0));
         let step = old.step(&moving, 0, &none, &own);
         assert!(step.assign[0].unless_dead);
         new.step(&moving, 2, &none, &own);
-        assert_eq!(new.takeovers(), BTreeSet::from([0]));
+        assert_eq!(new.takeovers(), BTreeMap::from([(0, MoveStart(Some(1)))]));
         let after = bucket(&[&[2, 1]]);
         let step = new.step(&after, 2, &none, &own);
         assert_eq!(states(&step), [(0, VbState::Active)]);

@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use kedge_bucket::{Bucket, NodeName, VbState};
+use kedge_cluster::MoveStart;
 use kedge_node::coordination::PeerAddress;
 use kedge_node::output::Output;
 use kedge_protocol::binary::commands::dcp::{ParsePeer, parse_peer};
@@ -266,14 +267,14 @@ impl BucketLink {
         }
     }
 
-    /// Reports the result of a state change in a takeover. True if everything was taken over.
+    /// Reports the result of a state change in a takeover. Returns the start of the move if everything was taken over.
     pub(super) fn state_set(
         &mut self,
         vb: VbId,
         asked: u64,
         state: VbState,
         result: Result<(), Status>,
-    ) -> bool {
+    ) -> Option<MoveStart> {
         let back = match &mut self.stage {
             LinkStage::Live(live) => Some(live.back()),
             _ => None,

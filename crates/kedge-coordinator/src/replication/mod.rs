@@ -31,6 +31,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use kedge_bucket::{ReplicaSink, RollbackReport, VbState};
+use kedge_cluster::TakenVbucket;
 use kedge_node::coordination::{LinkStatus, ReplicationLinks};
 use kedge_node::inbox::Inbox;
 use kedge_node::registry::BucketRegistry;
@@ -95,7 +96,7 @@ pub(crate) enum LinkMessage {
 
 /// Called when a vBucket of a bucket was taken over: the peer has given it up, and this node has all its data on disk.
 /// It is called again if that has no effect.
-pub(crate) type Heir = Arc<dyn Fn(&str, VbId) + Send + Sync>;
+pub(crate) type Heir = Arc<dyn Fn(TakenVbucket) + Send + Sync>;
 
 /// Makes vBuckets follow those of other nodes.
 pub struct Replicator {

@@ -1,8 +1,9 @@
 //! The replication plan: the sources of vBuckets.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use kedge_cluster::MoveStart;
 use kedge_node::coordination::PeerAddress;
 use kedge_types::VbId;
 use zeroize::Zeroizing;
@@ -16,8 +17,9 @@ pub struct ReplicationSource {
     pub vbuckets: Vec<VbId>,
     /// True if new copies may be filled with files of the peer: all nodes of the cluster know that.
     pub from_files: bool,
-    /// The vBuckets that this node takes over: it gets all their data from the peer, which gives them up.
-    pub takeovers: BTreeSet<VbId>,
+    /// The vBuckets that this node takes over: it gets all their data from the peer, which gives them up. With the starts of
+    /// their moves.
+    pub takeovers: BTreeMap<VbId, MoveStart>,
     /// The vBuckets that are new copies: no SyncWrite waits for this node. Their data may be throttled.
     pub copies: BTreeSet<VbId>,
 }

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use kedge_bucket::{ApplyError, Bucket, COPY_CHANGE_COST_BYTES, Received, RollbackReport, VbState};
+use kedge_cluster::MoveStart;
 use kedge_node::coordination::{PeerAddress, StreamPhase, StreamStatus};
 use kedge_node::inbox::Inbox;
 use kedge_replication::{Consumer, ConsumerEvent, StreamFlags};
@@ -34,8 +35,8 @@ enum FollowPhase {
 }
 
 struct FollowedStream {
-    /// True if this node takes it over.
-    takeover: bool,
+    /// The start of the move if this node takes it over.
+    takeover: Option<MoveStart>,
     /// True if it is a new copy.
     copy: bool,
     /// The number of the attempt, with its owners.
@@ -176,9 +177,9 @@ impl LinkStreams {
         self.show(vb, |status| status.phase = shown);
     }
 
-    /// Returns whether a vBucket is taken over.
-    pub(super) fn takes_over(&self, vb: VbId) -> bool {
-        self.streams.get(&vb).is_some_and(|stream| stream.takeover)
+    /// Returns the start of the move if a vBucket is taken over.
+    pub(super) fn takeover(&self, vb: VbId) -> Option<MoveStart> {
+        self.streams.get(&vb)?.takeover
     }
 
     /// Sets the vBuckets that are new copies.
@@ -201,7 +202,7 @@ impl LinkStreams {
     }
 
     /// Starts following a vBucket, or taking it over.
-    pub(super) fn add(&mut self, vb: VbId, takeover: bool, now_ns: u64) {
+    pub(super) fn add(&mut self, vb: VbId, takeover: Option<MoveStart>, now_ns: u64) {
         if self.streams.contains_key(&vb) {
             return;
         }
@@ -291,7 +292,7 @@ impl LinkStreams {
                 Ok(from) => {
                     // A pending vBucket gets missing data from another copy, whatever its state there.
                     let flags = match bucket.vbucket_state(vb) {
-                        _ if self.takes_over(vb) => StreamFlags::TAKEOVER,
+                        _ if self.takeover(vb).is_some() => StreamFlags::TAKEOVER,
                         Ok(VbState::Pending) => StreamFlags::default(),
                         _ => StreamFlags::ACTIVE_ONLY,
                     };
@@ -450,7 +451,7 @@ impl LinkStreams {
             });
     }
 
-    /// Handles the result of that. True if the vBucket was taken over completely.
+    /// Handles the result of that. Returns the start of the move if the vBucket was taken over completely.
     pub(super) fn on_state_set(
         &mut self,
         vb: VbId,
@@ -458,24 +459,22 @@ impl LinkStreams {
         state: VbState,
         result: Result<(), Status>,
         back: Option<PeerWriter<'_>>,
-    ) -> bool {
+    ) -> Option<MoveStart> {
         let stream = self.streams.get(&vb);
         let is_it = |stream: &&FollowedStream| {
             stream.asked == asked && stream.phase == FollowPhase::Streaming
         };
-        if stream.filter(is_it).is_none() {
-            return false;
-        }
+        let takeover = stream.filter(is_it)?.takeover;
         if let Some(PeerWriter { consumer, out }) = back {
             consumer.state_is_set(vb, result.err().unwrap_or(Status::Success), out);
         }
-        let is_all = result.is_ok() && state == VbState::Active;
-        if is_all {
-            tracing::info!(peer = %self.peer, vbucket = %vb, "a vBucket was taken over");
-            LinkTotals::add(&self.totals.takeovers, 1);
-            self.set(vb, FollowPhase::TakenOver);
+        if result.is_err() || state != VbState::Active {
+            return None;
         }
-        is_all
+        tracing::info!(peer = %self.peer, vbucket = %vb, "a vBucket was taken over");
+        LinkTotals::add(&self.totals.takeovers, 1);
+        self.set(vb, FollowPhase::TakenOver);
+        takeover
     }
 
     fn roll_back(&mut self, bucket: &Arc<Bucket>, vb: VbId, to: Seqno) {

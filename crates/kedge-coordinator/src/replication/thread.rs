@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kedge_bucket::{Bucket, VbState};
+use kedge_cluster::{MoveStart, TakenVbucket};
 use kedge_node::coordination::PeerAddress;
 use kedge_node::inbox::Inbox;
 use kedge_node::registry::BucketRegistry;
@@ -241,10 +242,14 @@ impl LinkThread {
         let Some(link) = self.links.get_mut(&id) else {
             return;
         };
-        if link.state_set(vb, asked, state, result)
+        if let Some(start) = link.state_set(vb, asked, state, result)
             && let Some(heir) = &self.heir
         {
-            heir(&link.name, vb);
+            heir(TakenVbucket {
+                bucket: link.name.clone(),
+                vb: vb.get(),
+                start,
+            });
         }
         self.send(id);
     }
@@ -424,8 +429,8 @@ impl LinkThread {
 
     fn on_plan(&mut self, name: &str, sources: Vec<ReplicationSource>) {
         let now_ns = self.now_ns();
-        // For each vBucket, true if it is taken over.
-        let mut wanted: BTreeMap<PeerAddress, BTreeMap<VbId, bool>> = BTreeMap::new();
+        // For each vBucket, the start of the move if it is taken over.
+        let mut wanted: BTreeMap<PeerAddress, BTreeMap<VbId, Option<MoveStart>>> = BTreeMap::new();
         let mut copied = BTreeSet::new();
         let from_files = sources.iter().any(|source| source.from_files);
         for ReplicationSource {
@@ -438,7 +443,7 @@ impl LinkThread {
         {
             copied.extend(copies);
             let vbuckets = vbuckets.into_iter();
-            let vbuckets = vbuckets.map(|vb| (vb, takeovers.contains(&vb)));
+            let vbuckets = vbuckets.map(|vb| (vb, takeovers.get(&vb).copied()));
             wanted.entry(peer).or_default().extend(vbuckets);
         }
         let target = self.target(name);
@@ -456,7 +461,7 @@ impl LinkThread {
                 .vbuckets()
                 .filter(|vb| {
                     let kept = keeps.and_then(|keeps| keeps.get(vb));
-                    kept != Some(&link.streams.takes_over(*vb))
+                    kept != Some(&link.streams.takeover(*vb))
                 })
                 .collect();
             for vb in gone {
@@ -581,3 +586,6 @@ impl LinkThread {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -90,7 +90,7 @@ fn follow_with(
         password: PASSWORD.to_owned().into(),
     });
     let vbuckets = all().collect();
-    let takeovers = BTreeSet::new();
+    let takeovers = BTreeMap::new();
     let source = ReplicationSource {
         from_files,
         peer,

@@ -17,7 +17,7 @@ impl LinkStreams {
         };
         let stream = self.streams.get(&vb);
         let Some(min_bytes) = stream
-            .filter(|stream| stream.copy && !stream.takeover && !stream.tried_file)
+            .filter(|stream| stream.copy && stream.takeover.is_none() && !stream.tried_file)
             .and_then(|_| wanted_min_bytes(bucket, vb, from))
         else {
             return false;
