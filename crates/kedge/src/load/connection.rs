@@ -11,6 +11,7 @@ use rustix::net::{RecvFlags, SendFlags, recv, send};
 use super::generate::{Schedule, SplitMix64, ValueSource};
 use super::tally::{LoadTally, RequestKind};
 use super::wire::{ParsedReply, RequestOutcome, WireProtocol};
+use super::zipfian::ItemChoice;
 
 /// The largest number of bytes of requests that wait for a socket, so that large values are not all built at once.
 const OUT_BYTES_MAX: usize = 1 << 20;
@@ -37,7 +38,7 @@ pub(super) enum LoadPhase {
 pub(super) struct Core<W> {
     pub(super) wire: W,
     pub(super) phase: LoadPhase,
-    pub(super) items: u64,
+    pub(super) items: ItemChoice,
     pub(super) sequential: bool,
     pub(super) in_batches: bool,
     /// A request is a SET if a random `u32` is below this.
@@ -227,7 +228,7 @@ impl Conn {
                 }
                 item
             } else {
-                core.random.below(core.items)
+                core.items.next(&mut core.random)
             };
             if core.wire.is_at(item, self.node) {
                 break item;

@@ -12,6 +12,7 @@ mod report;
 mod tally;
 mod wire;
 mod worker;
+mod zipfian;
 
 use std::io::{self, IsTerminal};
 use std::net::TcpStream;

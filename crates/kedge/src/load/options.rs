@@ -18,6 +18,8 @@ use crate::tools::ServerArgs;
 const CONNECTIONS_MAX: usize = 60_000;
 /// Most requests in flight on one connection.
 const WINDOW_MAX: usize = 65_536;
+/// Largest skew of a Zipfian distribution: its formulas have a pole at 1.
+const ZIPFIAN_MAX: f64 = 0.999;
 /// Requests in flight on one connection while the items are stored before the run.
 const POPULATE_WINDOW: usize = 64;
 
@@ -134,6 +136,9 @@ pub(crate) struct LoadArgs {
     /// Let each connection iterate over its share of the items in order
     #[arg(long)]
     pub(crate) sequential: bool,
+    /// Choose items by a Zipfian distribution of this skew, 0.99 if none is given; uniform without the flag
+    #[arg(long, value_name = "THETA", num_args = 0..=1, default_missing_value = "0.99", conflicts_with = "sequential")]
+    pub(crate) zipfian: Option<f64>,
     /// Do not store all items before the run
     #[arg(short = 'n', long)]
     pub(crate) no_population: bool,
@@ -196,6 +201,8 @@ pub(super) struct LoadPlan {
     pub(super) warmup: Duration,
     pub(super) random_body: bool,
     pub(super) sequential: bool,
+    /// The skew of the Zipfian distribution of items; `None` for a uniform one.
+    pub(super) zipfian: Option<f64>,
     pub(super) durability: Option<DurabilityLevel>,
     /// The number of replicas that must have a SET before it counts as successful; 0 for none.
     pub(super) wait_replicas: u16,
@@ -266,6 +273,7 @@ impl LoadPlan {
             warmup: args.warmup,
             random_body: args.random_body,
             sequential: args.sequential,
+            zipfian: args.zipfian,
             durability: args.durability.durability(),
             wait_replicas: args.wait_replicas,
             rate: args.rate_limit,
@@ -360,6 +368,11 @@ fn check(args: &LoadArgs, protocol: Protocol) -> Result<(), PlanError> {
         "--rate-limit goes with --pipeline, not with --batch-size",
     )?;
     require(
+        args.zipfian
+            .is_none_or(|theta| theta > 0.0 && theta <= ZIPFIAN_MAX),
+        "--zipfian: expected a skew of more than 0 and at most 0.999",
+    )?;
+    require(
         args.duration.is_none_or(|it| it > args.warmup),
         "--warmup is as long as --duration",
     )?;
@@ -422,6 +435,18 @@ mod tests {
     }
 
     #[test]
+    fn zipfian_has_a_default_skew() {
+        for (flags, theta) in [
+            ("", None),
+            ("--zipfian", Some(0.99)),
+            ("--zipfian 0.5 --json", Some(0.5)),
+            ("--zipfian --json", Some(0.99)),
+        ] {
+            assert_eq!(plan(flags).expect(flags).zipfian, theta, "{flags}");
+        }
+    }
+
+    #[test]
     fn load_protocol_follows_the_scheme_or_the_flag() {
         for (flags, protocol, port) in [
             ("", Protocol::Couchbase, 11210),
@@ -468,6 +493,10 @@ mod tests {
             ("--duration 1 --warmup 1", "--warmup"),
             ("-U couchbases://h", "TLS"),
             ("--pipeline 0", "--pipeline"),
+            ("--zipfian 1", "--zipfian"),
+            ("--zipfian 0", "--zipfian"),
+            ("--zipfian NaN", "--zipfian"),
+            ("--zipfian --sequential", "--sequential"),
         ] {
             let error = plan(flags).expect_err(flags);
             assert!(error.contains(words), "{flags}: {error}");

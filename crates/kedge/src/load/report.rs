@@ -69,6 +69,7 @@ pub(super) struct RunReport {
     connections: usize,
     in_flight_per_connection: usize,
     rate_limit: Option<f64>,
+    zipfian: Option<f64>,
 }
 
 impl RunReport {
@@ -106,6 +107,7 @@ impl RunReport {
             connections: plan.connections,
             in_flight_per_connection: plan.window,
             rate_limit: plan.rate,
+            zipfian: plan.zipfian,
         }
     }
 

@@ -21,6 +21,7 @@ use super::generate::{Schedule, SplitMix64, ValueSource};
 use super::options::LoadPlan;
 use super::tally::{LoadProgress, LoadTally};
 use super::wire::WireProtocol;
+use super::zipfian::ItemChoice;
 
 const TIMER: Token = Token(usize::MAX);
 const REOPENED: Token = Token(usize::MAX - 1);
@@ -92,7 +93,7 @@ impl<W: WireProtocol> LoadWorker<W> {
         let core = Core {
             wire,
             phase: LoadPhase::Populate,
-            items: plan.items,
+            items: ItemChoice::new(plan.items, plan.zipfian),
             sequential: plan.sequential,
             in_batches: plan.in_batches,
             set_below: (u64::from(plan.set_pct) << 32) / 100,

@@ -394,6 +394,7 @@ fn load_drives_every_protocol() {
         counts(plain(), &["--protocol=memcached-text", "--rate-limit=2000"]),
         120
     );
+    assert_eq!(counts(plain(), &["--set-pct=10", "--zipfian"]), 120);
 }
 
 #[test]
