@@ -257,6 +257,18 @@ def quiet():
     return reasons
 
 
+class Steal:
+    """The time that the hypervisor takes from the machine."""
+
+    def __init__(self):
+        self.before = _cpu()
+
+    def share(self):
+        """The part of the time of all processors since the beginning."""
+        now = _cpu()
+        return round((now["steal"] - self.before["steal"]) / max(now["total"] - self.before["total"], 1), 4)
+
+
 class Watch:
     """How quiet the machine is: a look before the run, and what others and the hypervisor took while it ran."""
 
@@ -336,7 +348,7 @@ def median(values):
 
 
 class Bars:
-    """The lines at the end: `bar NAME MEASURED LIMIT ok|missed`."""
+    """The lines at the end: `bar NAME MEASURED LIMIT met|MISSED`."""
 
     def __init__(self):
         self.rows = []
@@ -358,9 +370,9 @@ class Bars:
 
     def lines(self):
         for row in self.rows:
-            verdict = "ok" if row["ok"] else "missed"
+            verdict = "met" if row["ok"] else "MISSED"
             if row["measured"] is None:
-                yield f"bar {row['name']} - {row['sign']}{row['limit']:g}{row['unit']} missed ({row['why']})"
+                yield f"bar {row['name']} - {row['sign']}{row['limit']:g}{row['unit']} MISSED ({row['why']})"
                 continue
             yield f"bar {row['name']} {row['measured']:.2f}{row['unit']} {row['sign']}{row['limit']:g}{row['unit']} {verdict}"
 

@@ -1,34 +1,17 @@
 """The servers whose memory is compared, each with the same four verbs: start, settle, restart, stop."""
 
-import os
 import shutil
 import signal
 import socket
-import subprocess
-import sys
 
 from harness import Process, free_port, fresh_dir, wait_for_port
 from node import SERVER_THREADS, Kedge
+from rivals import binary, version
 
 # More than any cell needs, so that no server evicts.
 QUOTA_MIB = 20 * 1024
-PATH = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
 # A restart reads all documents, and Redis first writes them.
 RESTART_S_MAX = 600
-
-
-def binary(name, program):
-    """The path in KEDGE_BENCH_NAME, else the installed program, or None."""
-    given = os.environ.get(f"KEDGE_BENCH_{name.upper()}")
-    if given and not shutil.which(given):
-        sys.exit(f"KEDGE_BENCH_{name.upper()}={given} is no program")
-    return given or shutil.which(program, path=PATH)
-
-
-def version(path):
-    """What the program says of itself."""
-    said = subprocess.run([path, "--version"], capture_output=True, text=True, check=True).stdout.strip()
-    return said.splitlines()[0]
 
 
 class KedgeServer:

@@ -1,0 +1,1 @@
+"""Parts of the benchmark of one node, a file for each; see bench/README.md."""
