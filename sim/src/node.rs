@@ -22,7 +22,7 @@ use kedge_types::{Clock, ManualClock, Now, Seqno, VbId};
 use kedge_vbucket::VbState;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -254,7 +254,8 @@ impl SimNode {
 
     /// Returns whether the process cannot go on, or the machine has lost power.
     pub(crate) fn has_failed(&self) -> bool {
-        let has_no_power = || self.disk.exists(&dir()).is_err();
+        // Of all calls that only look, the one about the shortest path is the fastest.
+        let has_no_power = || self.disk.exists(Path::new("")).is_err();
         let failed = |process: &Process| process.sink.has_failed.load(Ordering::SeqCst);
         self.process
             .as_ref()
