@@ -3,6 +3,7 @@
 import shutil
 import signal
 import socket
+import time
 
 from harness import Process, free_port, fresh_dir, wait_for_port
 from node import SERVER_THREADS, Kedge
@@ -10,12 +11,15 @@ from rivals import binary, version
 
 # More than any cell needs, so that no server evicts.
 QUOTA_MIB = 20 * 1024
+# More than the interval of the defragmenter.
+DEFRAGMENTER_SECONDS = 12
 # A restart reads all documents, and Redis first writes them.
 RESTART_S_MAX = 600
 
 
 class KedgeServer:
-    """Kedge with its defaults, except for the quota. It settles when all documents are in the files of their vBuckets."""
+    """Kedge with its defaults, except for the quota. It settles when all documents are in the files of their vBuckets and the
+    defragmenter moves none any more."""
 
     NAME, KEEPS = "kedge", True
 
@@ -36,6 +40,10 @@ class KedgeServer:
 
     def settle(self):
         self.kedge.wait_applied(RESTART_S_MAX)
+        moved, seen = None, "ep_defragmenter_num_moved"
+        while moved != (now := self.kedge.bucket_stats().get(seen)):
+            moved = now
+            time.sleep(DEFRAGMENTER_SECONDS)
 
     def restart(self):
         self.kedge.stop()

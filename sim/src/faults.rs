@@ -176,7 +176,7 @@ impl World {
         self.may_fail_over(node) && self.map.vbuckets().filter(is_in).all(is_safe)
     }
 
-    pub(crate) fn is_in_step(&self, vb: VbId, node: usize) -> bool {
+    fn is_in_step(&self, vb: VbId, node: usize) -> bool {
         self.in_step.get(&(vb, node)).copied().unwrap_or(false)
     }
 

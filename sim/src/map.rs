@@ -11,7 +11,6 @@ use kedge_cluster::{
 use kedge_types::VbId;
 use kedge_types::limits::MAP_LINEAGE_MAX;
 use kedge_vbucket::{NodeName, Topology};
-use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -149,34 +148,20 @@ impl SimMap {
 
     /// Returns whether a node that follows `followed` adopts this map of the store.
     pub(crate) fn is_adopted(&self, node: usize, followed: &Self) -> bool {
-        let is_newer = self.revision() > followed.revision();
-        is_newer && act_on(&uuid(node), Some(&followed.map), Some(&self.map)) == MapAction::Adopt
+        act_on(&uuid(node), Some(&followed.map), Some(&self.map)) == MapAction::Adopt
     }
 
     /// Returns the map that a node which follows this one puts in place of one of the store, if it does.
     pub(crate) fn put_over(&self, node: usize, stored: &Self) -> Option<Self> {
-        if self == stored {
-            return None;
-        }
         match act_on(&uuid(node), Some(&self.map), Some(&stored.map)) {
             MapAction::PutBack(map) => Some(Self::of(*map)),
             _ => None,
         }
     }
 
-    /// Reads a map of the store. Nodes that read the same one share it.
+    /// Reads a map of the store.
     pub(crate) fn from_json(json: &[u8]) -> Self {
-        thread_local! {
-            static LAST: RefCell<Option<(Vec<u8>, SimMap)>> = const { RefCell::new(None) };
-        }
-        LAST.with_borrow_mut(|last| match last {
-            Some((known, map)) if known == json => map.clone(),
-            _ => {
-                let map = Self::of(ClusterMap::from_json(json).expect("nodes write valid maps"));
-                *last = Some((json.to_owned(), map.clone()));
-                map
-            }
-        })
+        Self::of(ClusterMap::from_json(json).expect("nodes write valid maps"))
     }
 
     pub(crate) fn to_json(&self) -> Vec<u8> {

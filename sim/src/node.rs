@@ -22,7 +22,7 @@ use kedge_types::{Clock, ManualClock, Now, Seqno, VbId};
 use kedge_vbucket::VbState;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -145,6 +145,8 @@ impl SimNode {
         config.commit_log = plan.commit_log;
         config.eviction_policy = plan.eviction;
         config.memory.warmup_behavior = WarmupBehavior::Blocking;
+        // Its runs depend on all slabs of the process, so on other histories beside this one.
+        config.memory.defragmenter_enabled = false;
         config.compaction.throttle = CompactionRate::Off;
         let disk = SimDisk::new(seed);
         let pause = Duration::from_millis(plan.pause_ms);
@@ -254,8 +256,7 @@ impl SimNode {
 
     /// Returns whether the process cannot go on, or the machine has lost power.
     pub(crate) fn has_failed(&self) -> bool {
-        // Of all calls that only look, the one about the shortest path is the fastest.
-        let has_no_power = || self.disk.exists(Path::new("")).is_err();
+        let has_no_power = || self.disk.exists(&dir()).is_err();
         let failed = |process: &Process| process.sink.has_failed.load(Ordering::SeqCst);
         self.process
             .as_ref()

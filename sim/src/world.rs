@@ -500,10 +500,7 @@ impl World {
             };
             let replicas: Vec<usize> = self.map.replicas(vb).collect();
             for replica in replicas {
-                if !self.is_in_step(vb, replica)
-                    && self.is_same(vb, active, replica)
-                    && self.has_all_on_disk(vb, replica)
-                {
+                if self.is_same(vb, active, replica) && self.has_all_on_disk(vb, replica) {
                     self.in_step.insert((vb, replica), true);
                 }
             }
@@ -519,9 +516,9 @@ impl World {
 
     fn is_same(&self, vb: VbId, active: usize, replica: usize) -> bool {
         let facts = |node: usize| {
-            let process = self.nodes[node].process.as_ref();
-            let process = process.filter(|it| it.revision == self.map.revision())?;
-            let figures = process.bucket.vbucket_figures(vb)?;
+            let process = self.nodes[node].process.as_ref()?;
+            let is_there = process.revision == self.map.revision();
+            let figures = process.bucket.vbucket_figures(vb).filter(|_| is_there)?;
             let log = process
                 .bucket
                 .failover_log(self.nodes[node].ctx(), vb)
@@ -647,7 +644,7 @@ impl World {
             let mut replicas = self.map.replicas(vb);
             replicas.all(|replica| self.is_same(vb, active, replica))
         };
-        !self.clients.is_waiting() && self.map.vbuckets().all(follow) && self.map.is_whole()
+        !self.clients.is_waiting() && self.map.is_whole() && self.map.vbuckets().all(follow)
     }
 
     fn describe(&self) -> String {

@@ -230,6 +230,10 @@ totals! {
     Compressed = "ep_item_compressor_num_compressed",
     /// Bytes by which they became smaller.
     CompressorSavedBytes = "ep_item_compressor_saved_bytes",
+    /// Documents and tombstones that the defragmenter visited.
+    DefragmenterVisited = "ep_defragmenter_num_visited",
+    /// Those that it moved.
+    DefragmenterMoved = "ep_defragmenter_num_moved",
     /// Times that streams began to read a file.
     Backfills = "ep_dcp_backfills",
     /// Backfills in the order of keys.

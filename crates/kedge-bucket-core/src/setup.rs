@@ -25,6 +25,10 @@ pub trait Completions: Send + Sync {
     fn processor_waits(&self) -> Option<ProcessorWaits> {
         None
     }
+
+    /// Makes the front-end threads return the memory that other threads have freed. An allocator keeps blocks for the thread
+    /// that allocated them, and one that sleeps does not look for them.
+    fn return_memory(&self) {}
 }
 
 /// The waits of threads for a processor.

@@ -127,6 +127,8 @@ timings! {
     ItemPager = "item_pager",
     /// A chunk of the item compressor's work.
     ItemCompressor = "item_compressor",
+    /// A chunk of the defragmenter's work.
+    Defragmenter = "defragmenter",
     /// Time from the first change in a vBucket's queue to its commit on disk.
     StorageAge = "storage_age",
 }

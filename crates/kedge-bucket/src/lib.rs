@@ -145,7 +145,7 @@ pub use kedge_vbucket::{
 pub use kedge_vbucket::{
     CollectionOps, Completion, ConcatMode, Cookie, Deletion, DocumentRef, Drift, Item, ItemMeta,
     KeyHash, Meta, MinRatio, Modify, Mutated, ObserveState, ObservedSeqno, Patches, ScanEnd,
-    ScanFound, ScanPart, StoreMode, ValueParts, VbState, any_long_value,
+    ScanFound, ScanPart, SlabFigures, StoreMode, ValueParts, VbState, any_long_value, slab_figures,
 };
 pub use queries::VbFigures;
 pub use scans::{

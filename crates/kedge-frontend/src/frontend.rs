@@ -218,6 +218,7 @@ impl Frontend {
             client_addresses: ClientAddresses::default(),
             unauthenticated: Arc::new(UnauthenticatedConnections::default()),
             stat_timings: StatTimings::default(),
+            return_memory: parts.return_memory,
         });
         let (end, ended) = channel();
         Ok(Self {

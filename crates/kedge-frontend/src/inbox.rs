@@ -66,6 +66,8 @@ pub(crate) enum FrontEndMessage {
     Evict(ConnectionId, EvictionReason),
     /// There is a new revision of the cluster map.
     ClusterChanged,
+    /// Other threads have freed memory of this one.
+    ReturnMemory,
     /// Take no more requests, finish, end.
     Stop,
     /// End now.
@@ -131,6 +133,10 @@ impl Completions for FrontEnds {
 
     fn processor_waits(&self) -> Option<ProcessorWaits> {
         processor_waits::sum(self.inboxes.iter().map(|inbox| &inbox.waits))
+    }
+
+    fn return_memory(&self) {
+        self.send_all(|| FrontEndMessage::ReturnMemory);
     }
 
     fn complete(&self, done: &mut Vec<(Cookie, Completion)>) {

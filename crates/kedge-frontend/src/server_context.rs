@@ -48,6 +48,8 @@ pub(crate) struct ServerContext {
     /// Connections without a login.
     pub(crate) unauthenticated: Arc<UnauthenticatedConnections>,
     pub(crate) stat_timings: StatTimings,
+    /// Returns the allocator's unused memory to the system: that of the calling thread and that of none.
+    pub(crate) return_memory: fn(),
 }
 
 impl ServerContext {

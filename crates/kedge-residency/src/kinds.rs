@@ -25,6 +25,9 @@ pub(crate) static ITEM_PAGER: TaskKind =
 /// Values are compressed in memory. A run is a chunk.
 pub(crate) static ITEM_COMPRESSOR: TaskKind =
     TaskKind::new("item_compressor", Pool::NonIo, Priority::Low, ms(100));
+/// Documents move within memory. A run is a chunk.
+pub(crate) static DEFRAGMENTER: TaskKind =
+    TaskKind::new("defragmenter", Pool::NonIo, Priority::Low, ms(100));
 /// The keys in memory are written to the access log. A run is a slice.
 pub(crate) static ACCESS_SCANNER: TaskKind =
     TaskKind::new("access_scanner", Pool::AuxIo, Priority::Low, ms(500));

@@ -117,6 +117,7 @@ impl TaskBody<ItemPager> for PageOutTask {
                 signals.set_pageable(core, true);
                 self.pause = PAUSE_MIN;
                 core.quota.set_room_wanted(false);
+                signals.on_free_blocks(core);
                 signals.pager.park();
                 if core.quota.is_high() {
                     signals.pager.clear();

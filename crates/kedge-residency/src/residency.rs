@@ -144,7 +144,7 @@ impl Residency {
     pub fn on_config(&self) {
         self.signals.on_memory(&self.core);
         self.access_scanner.on_config();
-        self.sweeper.on_compression_config();
+        self.sweeper.on_config();
     }
 
     /// Writes the access log, as the bucket ends.

@@ -1,6 +1,7 @@
 //! The events that residency receives, by way of its parked tasks, and those that it reports.
 
 use crate::parked::ParkedOperations;
+use crate::sweeper::interval;
 use kedge_bucket_core::{BucketCore, Parker};
 use kedge_vbucket::StepEffects;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,6 +28,7 @@ pub struct MemorySignals {
     pub(crate) expiry_sweep: Parker,
     pub(crate) dropped_sweep: Parker,
     pub(crate) compressor: Parker,
+    pub(crate) defragmenter: Parker,
 }
 
 impl MemorySignals {
@@ -54,8 +56,10 @@ impl MemorySignals {
         self.wake_admission(core);
     }
 
-    /// Reports that changes are in the files: documents that had to wait for that may leave memory now.
+    /// Reports that changes are in the files: documents that had to wait for that may leave memory now, and versions that
+    /// were kept for the files have left it.
     pub fn on_applied(&self, core: &BucketCore) {
+        self.on_free_blocks(core);
         if core.quota.is_room_wanted() {
             self.wake_pager(core);
         }
@@ -72,13 +76,17 @@ impl MemorySignals {
 
     /// Reports values that the compressor has not tried. Cheap unless it is parked.
     pub(crate) fn on_values_to_compress(&self, core: &BucketCore) {
-        // No thread is woken before the pause is over. A task that is still falling asleep runs at once.
-        if self.compressor.is_asleep()
-            && core.dynamic.compresses()
-            && let Some(task) = self.compressor.unpark()
-            && !core.setup.executor.snooze(task, COMPRESSOR_PAUSE)
+        if self.compressor.is_asleep() && core.dynamic.compresses() {
+            run_after(core, &self.compressor, COMPRESSOR_PAUSE);
+        }
+    }
+
+    /// Reports that memory between documents may have become free. Cheap unless the defragmenter is parked.
+    pub(crate) fn on_free_blocks(&self, core: &BucketCore) {
+        if self.defragmenter.is_asleep()
+            && let Some(interval) = interval(core)
         {
-            core.setup.executor.wake(task);
+            run_after(core, &self.defragmenter, interval);
         }
     }
 
@@ -108,6 +116,16 @@ impl MemorySignals {
     pub(crate) fn has_admissible_write(&self, core: &BucketCore) -> bool {
         self.writes.waiting() > 0
             && (core.quota.has_what_is_wanted() || self.is_waiting_in_vain(core))
+    }
+}
+
+/// Makes a parked task run after a pause. No thread is woken before it is over. A task that is still falling asleep runs at
+/// once.
+fn run_after(core: &BucketCore, parked: &Parker, pause: Duration) {
+    if let Some(task) = parked.unpark()
+        && !core.setup.executor.snooze(task, pause)
+    {
+        core.setup.executor.wake(task);
     }
 }
 

@@ -3,13 +3,13 @@
 use crate::access_log::WriteAccessLog;
 use crate::fetch::ReadForLane;
 use crate::kinds::{
-    ACCESS_SCANNER, BG_FETCH, DROPPED_SWEEP, EXPIRY_SWEEP, ITEM_COMPRESSOR, ITEM_PAGER,
-    MEMORY_ADMISSION,
+    ACCESS_SCANNER, BG_FETCH, DEFRAGMENTER, DROPPED_SWEEP, EXPIRY_SWEEP, ITEM_COMPRESSOR,
+    ITEM_PAGER, MEMORY_ADMISSION,
 };
 use crate::memory_admission::AdmitWrites;
 use crate::pager::PageOutTask;
 use crate::residency::Residency;
-use crate::sweeper::{DroppedSweep, ExpirySweep, ItemCompressor};
+use crate::sweeper::{Defragmenter, DroppedSweep, ExpirySweep, ItemCompressor};
 use kedge_bucket_core::{BucketError, Component, Parker, TaskBody, add_task};
 use kedge_executor::TaskKind;
 use std::sync::Arc;
@@ -36,6 +36,9 @@ impl Residency {
         let does = "compresses values in memory";
         let body = ItemCompressor::default();
         begin(sweeper, parker, &ITEM_COMPRESSOR, does, body)?;
+        let does = "moves documents so that memory can be given back";
+        let body = Defragmenter::default();
+        begin(sweeper, &signals.defragmenter, &DEFRAGMENTER, does, body)?;
         let does = "deletes expired documents and old tombstones";
         let body = ExpirySweep::default();
         begin(sweeper, &signals.expiry_sweep, &EXPIRY_SWEEP, does, body)?;

@@ -25,6 +25,8 @@ use std::collections::VecDeque;
 
 /// The number of entries at which a checkpoint is closed.
 const CHECKPOINT_ENTRIES_MAX: u64 = 10_000;
+/// The number of entries for which a queue always has room.
+const SPARE_ENTRIES_MIN: usize = 32;
 /// The capacity, in entries, above which an empty queue releases its memory.
 const IDLE_CAPACITY: usize = 32;
 
@@ -201,6 +203,13 @@ impl Checkpoints {
         }
         if resets {
             self.reset_at = self.end();
+        }
+    }
+
+    /// Returns memory that the queue had for more entries than it has now.
+    pub(crate) fn return_memory(&mut self) {
+        if self.entries.capacity() > SPARE_ENTRIES_MIN.max(self.entries.len() * 4) {
+            self.entries.shrink_to(self.entries.len() * 2);
         }
     }
 
@@ -414,6 +423,22 @@ mod tests {
             .iter()
             .map(|change| change.item().unwrap().seqno().get())
             .collect()
+    }
+
+    #[test]
+    fn queue_returns_memory_of_entries_that_are_gone() {
+        let mut queue = Checkpoints::new();
+        let cursor = queue.add_cursor();
+        for seqno in 1..=1_000 {
+            queue.push(change(seqno));
+        }
+        queue.return_memory();
+        assert!(queue.entries.capacity() >= 1_000, "all are needed");
+        let end = queue.until(cursor, 990, usize::MAX);
+        queue.advance(cursor, end);
+        queue.return_memory();
+        assert_eq!(queue.entries.len(), 10);
+        assert!(queue.entries.capacity() <= SPARE_ENTRIES_MIN);
     }
 
     #[test]

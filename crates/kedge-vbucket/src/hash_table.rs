@@ -277,6 +277,20 @@ impl HashTable {
         self.shards[index] = shard;
     }
 
+    /// Moves items of one shard within memory so that slabs become free. Returns the number of visited items and that of
+    /// moved ones.
+    pub(crate) fn relocate_shard(&mut self, index: usize) -> (usize, usize) {
+        let Some(shard) = self.shards.get_mut(index) else {
+            return (0, 0);
+        };
+        let moved = shard
+            .iter_mut()
+            .map(Item::relocate)
+            .filter(|moved| *moved)
+            .count();
+        (shard.len(), moved)
+    }
+
     /// Removes all items and releases their memory.
     pub fn clear(&mut self) {
         drop(self.take());

@@ -8,10 +8,13 @@
 //!   and without a copy.
 //! * [`ITEM_OVERHEAD_BYTES`] is the cost of a document beside its key and value, without its slot in the hash table.
 
+mod slab;
+
+pub use slab::{SlabFigures, slab_figures};
+
 use crate::frequency;
 use kedge_types::limits::LONG_VALUE_BYTES;
 use kedge_types::{Cas, Datatype, DurabilityLevel, Expiry, RevSeqno, Seqno};
-use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 use std::fmt;
@@ -21,7 +24,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 /// The size of an item without its key and value, in bytes.
 pub const ITEM_OVERHEAD_BYTES: usize = size_of::<ItemHeader>();
 
-const _: () = assert!(ITEM_OVERHEAD_BYTES == 40);
+const _: () = assert!(ITEM_OVERHEAD_BYTES == 40 && align_of::<ItemHeader>() <= slab::BLOCK_ALIGN);
 const _: () = assert!(size_of::<Item>() == 8 && size_of::<Option<Item>>() == 8);
 
 /// The mask of seqno and revision. Both share words with small fields and have 48 bits, as on disk.
@@ -166,9 +169,10 @@ impl Item {
         let value_len: usize = value.iter().map(|piece| piece.len()).sum();
         let key_len = u8::try_from(key.len()).expect("a key has at most 251 bytes");
         let stored_len = u32::try_from(value_len).expect("a value has at most 20 MiB");
+        let block = slab::allocate(ITEM_OVERHEAD_BYTES + key.len() + value_len);
         let header = ItemHeader::new(meta, key_len, stored_len);
         let item = Self {
-            header: write_allocation(header, key, value, value_len),
+            header: write_block(block, header, key, value),
         };
         item.record_length();
         item
@@ -487,6 +491,27 @@ impl Item {
         self
     }
 
+    /// Moves the item to another block if that saves memory and no other reference to the item exists. Returns whether it
+    /// moved.
+    #[expect(unsafe_code, reason = "copies an item that is not shared")]
+    pub(crate) fn relocate(&mut self) -> bool {
+        if self.header().refs.load(Ordering::Acquire) != 1 {
+            return false;
+        }
+        let (block, size) = (self.header.cast::<u8>(), self.heap_bytes());
+        // SAFETY: the block was allocated with this size, and the new one, which also has it, is another one. This is the
+        // only reference, and it is borrowed exclusively, so nothing else accesses the item meanwhile.
+        unsafe {
+            let Some(new) = slab::relocate(block, size) else {
+                return false;
+            };
+            copy_nonoverlapping(block.as_ptr(), new.as_ptr(), size);
+            self.header = new.cast();
+            slab::free(block, size);
+        }
+        true
+    }
+
     /// Returns the size of the item in bytes: overhead, key and value.
     #[must_use]
     pub fn heap_bytes(&self) -> usize {
@@ -503,34 +528,25 @@ fn state_bits(meta: &ItemMeta) -> u8 {
     deleted | (meta.level.map_or(0, |level| level as u8) << STATE_LEVEL_SHIFT)
 }
 
-fn layout(payload: usize) -> Layout {
-    let size = ITEM_OVERHEAD_BYTES + payload;
-    Layout::from_size_align(size, align_of::<ItemHeader>())
-        .expect("an item is far smaller than isize::MAX")
-}
-
-#[expect(unsafe_code, reason = "one allocation for header, key and value")]
-fn write_allocation(
+/// Writes an item to a block, which has as many bytes as header, key and value together.
+#[expect(unsafe_code, reason = "one block for header, key and value")]
+fn write_block(
+    block: NonNull<u8>,
     header: ItemHeader,
     key: &[u8],
     value: &[&[u8]],
-    value_len: usize,
 ) -> NonNull<ItemHeader> {
-    let layout = layout(key.len() + value_len);
-    // SAFETY: the layout is not empty. Everything written stays inside it: the header first, then the key, then the
-    // pieces of the value, whose lengths sum to `value_len`.
+    let start = block.cast::<ItemHeader>();
+    // SAFETY: everything written stays inside the block: the header first, then the key, then the pieces of the value.
     unsafe {
-        let Some(start) = NonNull::new(alloc(layout).cast::<ItemHeader>()) else {
-            handle_alloc_error(layout)
-        };
         start.write(header);
         let mut at = start.as_ptr().add(1).cast::<u8>();
         for piece in std::iter::once(&key).chain(value) {
             copy_nonoverlapping(piece.as_ptr(), at, piece.len());
             at = at.add(piece.len());
         }
-        start
     }
+    start
 }
 
 /// An item with key and value but without metadata, which no other thread holds. It is created from a long value before
@@ -588,10 +604,10 @@ impl Drop for Item {
         }
         // The accesses of other holders happen before the deallocation.
         fence(Ordering::Acquire);
-        let layout = layout(self.key_len() + self.header().value_len as usize);
-        // SAFETY: this was the last reference; the allocation was made with the same layout, since the lengths in the
-        // header never change.
-        unsafe { dealloc(self.header.as_ptr().cast(), layout) }
+        let (block, size) = (self.header.cast(), self.heap_bytes());
+        // SAFETY: this was the last reference. The block was allocated with this size, as the lengths in the header never
+        // change.
+        unsafe { slab::free(block, size) }
     }
 }
 

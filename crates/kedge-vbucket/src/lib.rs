@@ -54,6 +54,7 @@ mod completion;
 mod compress;
 mod concat;
 mod cursors;
+mod defragment;
 mod document_table;
 mod dropped_purge;
 mod dropped_sweep;
@@ -110,6 +111,7 @@ pub use concat::ConcatChange;
 pub use cursors::{
     CursorGone, CursorOpening, ReleasedChanges, StreamCursor, StreamEvents, VbIdentity,
 };
+pub use defragment::Defragmented;
 pub use document_table::DocumentTable;
 pub use durability::{DurabilityFigures, DurabilityMonitor, DurabilityRules, LevelCounts};
 pub use effects::{MemoryUse, StepEffects, SweepWork};
@@ -120,7 +122,9 @@ pub use foldhash::fast::RandomState;
 pub use hash_table::{HashFigures, HashTable, KeyHash, SLOT_BYTES};
 pub use history::History;
 pub use hlc::{Drift, HybridClock};
-pub use item::{Deletion, Draft, ITEM_OVERHEAD_BYTES, Item, ItemMeta, any_long_value};
+pub use item::{
+    Deletion, Draft, ITEM_OVERHEAD_BYTES, Item, ItemMeta, SlabFigures, any_long_value, slab_figures,
+};
 pub use key_figures::FileLookup;
 pub use modify::{Modified, Modify, NextVersion};
 pub use op::{DocOp, Executed};

@@ -49,6 +49,18 @@ const UNSAFE: Reserved = Reserved {
             "crates/kedge-vbucket/src/item.rs",
             "a document is one allocation behind a thin pointer",
         ),
+        (
+            "crates/kedge-vbucket/src/item/slab.rs",
+            "the blocks of documents, which can move within memory",
+        ),
+        (
+            "crates/kedge-vbucket/src/item/slab/slots.rs",
+            "maps the memory of slabs",
+        ),
+        (
+            "crates/kedge-vbucket/src/item/slab/tests.rs",
+            "allocates and frees blocks",
+        ),
     ],
 };
 

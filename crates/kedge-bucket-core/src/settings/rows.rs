@@ -201,6 +201,11 @@ settings! {
         rest "accessScannerEnabled": Flag { hidden: false };
     /// Interval of the access log.
     access_scanner_interval_secs: u64 as Secs = 86_400, "access_scanner_interval", in 1..=u64::MAX, serve "Memory";
+    /// Permission to move documents within memory while few of the blocks around them are in use, so that memory can be given
+    /// back to the system.
+    defragmenter_enabled: bool = true, "defragmenter_enabled", serve "Memory";
+    /// Least time from the first change to a visit of the documents by the defragmenter, and between two of them.
+    defragmenter_interval_secs: u64 as Secs = 10, "defragmenter_interval", in 1..=u64::MAX, serve "Memory";
     /// Bytes that the streams of one DCP connection may have read from files and not sent yet.
     dcp_backfill_bytes_max: u64 as Bytes = 20 << 20, "dcp_backfill_bytes_max", in 1..=u64::MAX, serve "Memory";
     /// Part of the quota, in percent, for changes that are on disk and stay in memory only for DCP streams.

@@ -73,6 +73,7 @@ fn idle_bucket_runs_almost_no_tasks() {
             "bg_fetch",
             "compaction_check",
             "dcp_cursors",
+            "defragmenter",
             "dropped_sweep",
             "durability_timeout",
             "expiry_sweep",

@@ -12,6 +12,8 @@ use std::sync::Arc;
 
 /// The number of documents of a vBucket.
 const DOCUMENTS: usize = 12;
+/// The size of their values in bytes. Documents of this size are in no slab, so that the allocator of the tests counts them.
+const VALUE_BYTES: usize = 5_000;
 /// The number of cycles after which memory must not grow any more.
 const WARM_UP: u64 = 80;
 /// The tolerated growth of memory in bytes, for names that contain the number of a revision or segment, which gets longer. It
@@ -57,7 +59,9 @@ impl Cycles {
 
     fn write(&self, vb: VbId, count: usize) {
         for name in &self.names[vb.index()][..count] {
-            self.open.set(name, &[self.number as u8; 100]).unwrap();
+            self.open
+                .set(name, &[self.number as u8; VALUE_BYTES])
+                .unwrap();
         }
         self.open.bucket.persistence().apply().unwrap();
     }

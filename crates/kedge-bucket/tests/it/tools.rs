@@ -407,6 +407,11 @@ impl Open {
         )
     }
 
+    pub(crate) fn delete(&self, name: &str) -> Mutated {
+        let key = key(name);
+        done(self.bucket.documents().delete(self.ctx(), &write(&key))).unwrap()
+    }
+
     /// Begins a SyncWrite that requires persistence.
     pub(crate) fn persist(&self, name: &str, value: &[u8], cookie: u64) -> Result<(), Status> {
         let key = key(name);

@@ -54,6 +54,7 @@ impl FrontEnd {
                 }
                 FrontEndMessage::Evict(id, reason) => self.evict(id, reason),
                 FrontEndMessage::ClusterChanged => self.push_maps(turn),
+                FrontEndMessage::ReturnMemory => (turn.shared.return_memory)(),
                 FrontEndMessage::Stop => self.stop(),
                 FrontEndMessage::Abort => self.shutdown = Shutdown::Aborting,
             }

@@ -111,6 +111,7 @@ fn shared(front_ends: &Arc<FrontEnds>) -> ServerContext {
         client_addresses: ClientAddresses::default(),
         unauthenticated: Arc::default(),
         stat_timings: StatTimings::default(),
+        return_memory: || {},
     }
 }
 
@@ -470,7 +471,7 @@ fn execute_each(rig: &mut Rig, frames: &[Vec<u8>]) {
 }
 
 #[test]
-fn get_allocates_nothing_and_set_one_document() {
+fn neither_get_nor_set_of_a_short_document_allocates() {
     const COMMANDS: u64 = 1_000;
     let features = Features::of(&[Feature::Xerror, Feature::MutationSeqno, Feature::Json]);
     let mut rig = Rig::new(Port::Kv, features);
@@ -486,12 +487,9 @@ fn get_allocates_nothing_and_set_one_document() {
     execute_each(&mut rig, &sets);
     execute_each(&mut rig, &gets);
     assert_eq!(counting::allocations(|| execute_each(&mut rig, &gets)), 0);
-    // Beside the documents, the queues for the log grow now and then.
+    // Documents are in slabs. The queues for the log grow now and then.
     let set = counting::allocations(|| execute_each(&mut rig, &sets));
-    assert!(
-        (COMMANDS..COMMANDS + 20).contains(&set),
-        "{set} allocations"
-    );
+    assert!(set < 20, "{set} allocations");
 }
 
 /// Whatever the next commands are, a look ahead changes nothing, and sees as many of them as its limit.

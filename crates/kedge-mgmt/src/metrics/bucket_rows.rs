@@ -545,6 +545,18 @@ pub(crate) const BUCKET: &[MetricRow] = &[
         "Bytes that the compressor of values in memory saved",
     ),
     (
+        "ep_defragmenter_num_visited",
+        "kedge_bucket_defragmenter_visited",
+        true,
+        "Documents and tombstones that the defragmenter looked at",
+    ),
+    (
+        "ep_defragmenter_num_moved",
+        "kedge_bucket_defragmenter_moved",
+        true,
+        "Documents and tombstones that the defragmenter moved within memory",
+    ),
+    (
         "vb_active_sync_write_accepted_count",
         "kedge_bucket_sync_writes_accepted",
         true,

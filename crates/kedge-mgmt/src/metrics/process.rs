@@ -1,5 +1,6 @@
 //! The process and its build, for Prometheus, under the names that its client libraries give them.
 
+use kedge_bucket::slab_figures;
 use kedge_node::machine;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
@@ -12,12 +13,13 @@ type ProcessMetric = (&'static str, bool, &'static str, Option<f64>);
 
 /// The process at the time of the scrape.
 #[derive(Debug)]
-pub(super) struct ProcessSample([ProcessMetric; 6]);
+pub(super) struct ProcessSample([ProcessMetric; 8]);
 
 impl ProcessSample {
     pub(super) fn take() -> Self {
         let memory = machine::process_memory();
         let descriptors = machine::process_descriptors();
+        let slabs = slab_figures();
         let limit = descriptors.and_then(|(_, limit)| limit);
         Self([
             (
@@ -55,6 +57,18 @@ impl ProcessSample {
                 false,
                 "Limit of the number of open file descriptors of the process",
                 limit.map(|limit| limit as f64),
+            ),
+            (
+                "kedge_slab_bytes",
+                false,
+                "Memory that slabs of documents have, of all buckets",
+                Some(slabs.bytes as f64),
+            ),
+            (
+                "kedge_slab_used_bytes",
+                false,
+                "Memory of blocks of slabs that documents use; the defragmenter keeps the rest small",
+                Some(slabs.used_bytes as f64),
             ),
         ])
     }

@@ -229,6 +229,7 @@ fn metrics_of_process_and_build() {
     ] {
         assert!(value(name) > 0.0, "{name}");
     }
+    assert!(value("kedge_slab_used_bytes") <= value("kedge_slab_bytes"));
     let version = env!("CARGO_PKG_VERSION");
     let build = format!("kedge_build_info{{version=\"{version}\",");
     let line = text.lines().find(|line| line.starts_with(&build));

@@ -25,10 +25,11 @@ impl Sweeper {
         }
     }
 
-    /// Wakes the compressor if the bucket compresses values now.
-    pub(crate) fn on_compression_config(&self) {
+    /// Wakes the compressor if the bucket compresses values now, and the defragmenter if it is enabled.
+    pub(crate) fn on_config(&self) {
         if self.core.dynamic.compresses() {
             self.signals.on_values_to_compress(&self.core);
         }
+        self.signals.on_free_blocks(&self.core);
     }
 }

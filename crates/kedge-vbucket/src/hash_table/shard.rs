@@ -303,6 +303,14 @@ impl Shard {
             .flatten()
     }
 
+    /// Returns the items in any order. Their keys may not change.
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Item> {
+        self.buckets
+            .iter_mut()
+            .flat_map(|bucket| &mut bucket.items)
+            .flatten()
+    }
+
     /// Returns the items in any order.
     pub(super) fn iter(&self) -> ShardItems<'_> {
         ShardItems {

@@ -36,6 +36,7 @@ enum Step {
     Read(u8),
     Answer(usize),
     PageOut(bool, u8, usize),
+    Defragment,
     /// Takes values to compress, which come back later.
     ToCompress,
     Compressed(bool),
@@ -70,6 +71,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         20 => (0u8..6, command).prop_map(|(key, command)| Step::Run(key, command)),
         4 => (0u8..6).prop_map(Step::Read),
         4 => (0usize..4).prop_map(Step::Answer),
+        2 => Just(Step::Defragment),
         6 => (any::<bool>(), 0u8..3, 1usize..200).prop_map(|(full, frequency, bytes)| Step::PageOut(full, frequency, bytes)),
         3 => Just(Step::ToCompress),
         3 => any::<bool>().prop_map(Step::Compressed),
@@ -348,6 +350,14 @@ impl World {
                     let before = self.vb.table().bytes();
                     let out = self.vb.at(at(self.secs)).page_out(shard, &how);
                     assert!(self.vb.table().bytes() + out.bytes <= before);
+                }
+            }
+            Step::Defragment => {
+                for shard in 0..self.vb.table().shard_count() {
+                    let before = self.vb.table().bytes();
+                    let done = self.vb.store_mut().defragment(shard);
+                    assert!(done.moved <= done.visited);
+                    assert_eq!(self.vb.table().bytes(), before);
                 }
             }
             Step::ToCompress => self.begin_compressing(),

@@ -305,12 +305,6 @@ fn purge_seqno(open: &Open, vb: VbId) -> Seqno {
     open.bucket.vbucket_figures(vb).unwrap().purge_seqno
 }
 
-fn delete(open: &Open, name: &str) -> Seqno {
-    let key = key(name);
-    let deleted = open.bucket.documents().delete(open.ctx(), &write(&key));
-    done(deleted).unwrap().seqno
-}
-
 #[test]
 fn compaction_purges_old_tombstones_and_advances_the_purge_seqno() {
     let mut site = sim(&SimDisk::new(10));
@@ -321,16 +315,16 @@ fn compaction_purges_old_tombstones_and_advances_the_purge_seqno() {
     for name in ["old", &young, "stays"] {
         open.set(name, b"1").unwrap();
     }
-    let old_seqno = delete(&open, "old");
+    let old_seqno = open.delete("old").seqno;
     steps.jump(SEC * 2 * 24 * 3_600);
-    let young_seqno = delete(&open, &young);
+    let young_seqno = open.delete(&young).seqno;
     open.bucket.persistence().apply().unwrap();
     let purged = || compact(&open, &steps, &only(vb)).tombstones;
     assert_eq!(purged(), 0);
     steps.jump(SEC * 25 * 3_600);
     // The last entry of a file is always kept.
     open.set(&young, b"2").unwrap();
-    let last_seqno = delete(&open, &young);
+    let last_seqno = open.delete(&young).seqno;
     open.bucket.persistence().apply().unwrap();
     assert_eq!(purged(), 1);
     assert_eq!(purge_seqno(&open, vb), old_seqno);
@@ -356,7 +350,7 @@ fn compaction_drops_all_tombstones_on_request() {
         let name = format!("key-{n}");
         open.set(&name, b"1").unwrap();
         if key(&name).vbucket(4) == VbId(0) {
-            tombstones.push(delete(&open, &name));
+            tombstones.push(open.delete(&name).seqno);
         }
     }
     assert!(tombstones.len() > 3, "{tombstones:?}");

@@ -1,5 +1,6 @@
 //! Documents that are only on disk: eviction, background fetches, and warmup.
 
+mod defragmenter;
 mod dropped;
 mod front_end_reads;
 mod lease;
