@@ -68,6 +68,7 @@ pub(crate) fn refusal(error: &ChangeError) -> EarlyReply {
         ChangeError::NotBegun
         | ChangeError::NoMember(_)
         | ChangeError::Store(_)
+        | ChangeError::OutcomeUnknown(_)
         | ChangeError::WentBackwards(_)
         | ChangeError::Down(_) => said(StatusCode::SERVICE_UNAVAILABLE, "_"),
         ChangeError::Fields(errors) => {

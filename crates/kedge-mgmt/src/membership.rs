@@ -35,6 +35,7 @@ fn text_refusal(error: &ChangeError) -> EarlyReply {
         ChangeError::Map(ClusterError::WouldLose(_)) => StatusCode::GATEWAY_TIMEOUT,
         ChangeError::NotBegun
         | ChangeError::Store(_)
+        | ChangeError::OutcomeUnknown(_)
         | ChangeError::Raced
         | ChangeError::WentBackwards(_)
         | ChangeError::Down(_) => StatusCode::SERVICE_UNAVAILABLE,

@@ -32,6 +32,9 @@ pub enum ChangeError {
     /// The coordination store did not answer, or its content cannot be used.
     #[error("{0}")]
     Store(String),
+    /// The coordination store was to make the change and did not answer: it has made it, may still make it, or never will.
+    #[error("the coordination store may have made the change, or may still make it: {0}")]
+    OutcomeUnknown(String),
     /// A node follows a newer map, or newer users, than the coordination store has.
     #[error(
         "the coordination store went backwards: node \"{0}\" follows a newer map or newer users, and puts them there again; try again"

@@ -21,6 +21,7 @@ use super::followed::Followed;
 use super::orchestrator::FailoverNode;
 use super::peer::{Peer, PeerError};
 use super::peers::Peers;
+use super::sent_change::{SentChange, may_be_made};
 use super::store::{PutMap, Store, StoredMap};
 use super::{APPLY_TIMEOUT, ASK_TIMEOUT, ClusterNode};
 
@@ -114,7 +115,7 @@ impl ClusterNode {
         let map = match done {
             Ok(Commit::Changed(map) | Commit::Unchanged(map)) => map,
             Err(error) => {
-                if let Some(map) = self.followed.map() {
+                if let Some(map) = self.followed.map().filter(|_| !may_be_made(&error)) {
                     self.lift_all_fences(&map);
                 }
                 return Err(error);
@@ -379,54 +380,14 @@ impl ClusterNode {
     ///
     /// # Errors
     /// `NotBegun`, `Store`; `NoMember` when this node is none; `Raced` after too many other changes; the errors of `plan`.
+    /// `OutcomeUnknown` instead of any of them when the store may still make the change.
     pub(super) fn commit(
         &self,
-        mut plan: impl FnMut(&ClusterMap) -> Result<Option<PlannedChange>, ChangeError>,
+        plan: impl FnMut(&ClusterMap) -> Result<Option<PlannedChange>, ChangeError>,
     ) -> Result<Commit, ChangeError> {
-        let mut stored = self.store.read_map()?;
-        // The map of a transaction whose result is not known.
-        let mut sent: Option<ClusterMap> = None;
-        for _ in 0..ATTEMPTS {
-            let Some(StoredMap { map, revision }) = stored.take() else {
-                return Err(ChangeError::NotBegun);
-            };
-            self.adopt(map.clone())?;
-            if sent.as_ref() == Some(&map) {
-                return Ok(Commit::Changed(Arc::new(map)));
-            }
-            self.followed.member(&map)?;
-            if let Err(error) = self.check_newest(&map) {
-                // The newer map may have come into the store since it was read.
-                let again = self.store.read_map()?;
-                if again
-                    .as_ref()
-                    .is_none_or(|again| again.map.revision <= map.revision)
-                {
-                    return Err(error);
-                }
-                stored = again;
-                continue;
-            }
-            let Some(PlannedChange { map: next, with }) = plan(&map)? else {
-                return Ok(Commit::Unchanged(Arc::new(map)));
-            };
-            let next = stamped(next);
-            match self.store.put_map(Some(revision), &next, &with)? {
-                PutMap::Done => {
-                    if let Err(error) = self.adopt(next.clone()) {
-                        // The store has it. The thread "kedge-store" tries again.
-                        tracing::error!(%error, "this node does not follow a map that it made");
-                    }
-                    return Ok(Commit::Changed(Arc::new(next)));
-                }
-                PutMap::Conflict(newer) => stored = newer.map(|newer| *newer),
-                PutMap::Unknown => {
-                    sent = Some(next);
-                    stored = self.store.read_map()?;
-                }
-            }
-        }
-        Err(ChangeError::Raced)
+        let mut sent = SentChange::default();
+        let done = try_commit(self, &mut sent, plan);
+        done.map_err(|error| sent.given_up(error))
     }
 
     /// Changes the map, if there is a change and this node is a member, and sends it to the other nodes. Nobody waits for
@@ -572,6 +533,58 @@ impl FailoverNode for ClusterNode {
         // A node that misses this follows again by itself, after a while.
         self.peers.each(map, |peer| drop(peer.lift_fence()));
     }
+}
+
+/// Makes a change, and notes a transaction whose outcome is not known.
+fn try_commit(
+    node: &ClusterNode,
+    sent: &mut SentChange,
+    mut plan: impl FnMut(&ClusterMap) -> Result<Option<PlannedChange>, ChangeError>,
+) -> Result<Commit, ChangeError> {
+    let mut stored = node.store.read_map()?;
+    for _ in 0..ATTEMPTS {
+        let Some(present) = stored.take() else {
+            return Err(ChangeError::NotBegun);
+        };
+        let is_made = sent.has_made(&present);
+        let StoredMap { map, revision } = present;
+        node.adopt(map.clone())?;
+        if is_made {
+            return Ok(Commit::Changed(Arc::new(map)));
+        }
+        node.followed.member(&map)?;
+        if let Err(error) = node.check_newest(&map) {
+            // The newer map may have come into the store since it was read.
+            let again = node.store.read_map()?;
+            if again
+                .as_ref()
+                .is_none_or(|again| again.map.revision <= map.revision)
+            {
+                return Err(error);
+            }
+            stored = again;
+            continue;
+        }
+        let Some(PlannedChange { map: next, with }) = plan(&map)? else {
+            return Ok(Commit::Unchanged(Arc::new(map)));
+        };
+        let next = stamped(next);
+        match node.store.put_map(Some(revision), &next, &with)? {
+            PutMap::Done => {
+                if let Err(error) = node.adopt(next.clone()) {
+                    // The store has it. The thread "kedge-store" tries again.
+                    tracing::error!(%error, "this node does not follow a map that it made");
+                }
+                return Ok(Commit::Changed(Arc::new(next)));
+            }
+            PutMap::Conflict(newer) => stored = newer.map(|newer| *newer),
+            PutMap::Unknown => {
+                sent.note(next, revision);
+                stored = node.store.read_map()?;
+            }
+        }
+    }
+    Err(ChangeError::Raced)
 }
 
 /// Returns the positions of the copies of all nodes but some.

@@ -40,6 +40,7 @@ mod reconciler;
 mod reconnect;
 mod replicas;
 mod saved_map;
+mod sent_change;
 mod status;
 mod store;
 mod store_link;
