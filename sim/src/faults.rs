@@ -479,10 +479,14 @@ impl World {
             return;
         }
         let by = self.any_node();
-        let change = match self.rng.below(6) {
+        let members: Vec<usize> = self.map.members().collect();
+        let member = members[self.rng.below(members.len() as u64) as usize];
+        let change = match self.rng.below(9) {
             0..3 => MapChange::Servers(some),
-            3 => MapChange::Drain(some),
-            4 => MapChange::FailOverGracefully(vec![self.any_node()]),
+            3 if self.rng.below(2) == 0 => MapChange::Drain(some),
+            3 => MapChange::Drain(vec![member]),
+            // Few of them end: nothing else may happen meanwhile.
+            4..8 => MapChange::FailOverGracefully(vec![member]),
             _ => MapChange::Stop,
         };
         self.request(by, change);
