@@ -2,6 +2,7 @@
 
 use super::limits::{KEY_BYTES_MAX, TextLimits, VALUE_LENGTH_MAX};
 use super::reply;
+use super::words::{find_space, has_control};
 use memchr::memchr;
 
 /// The reason why there is no command yet, or none at all.
@@ -147,7 +148,7 @@ impl<'a> Iterator for Tokens<'a> {
         if self.rest.is_empty() {
             return None;
         }
-        let len = memchr(b' ', self.rest).unwrap_or(self.rest.len());
+        let len = find_space(self.rest).unwrap_or(self.rest.len());
         let (token, rest) = self.rest.split_at(len);
         self.rest = rest;
         Some(token)
@@ -204,20 +205,32 @@ impl<'a> ValueReader<'a> {
 /// Returns whether `key` is a valid key: 1 to 250 bytes, no control characters (memcached doc/protocol.txt, "Keys").
 /// White space ends a token, and bytes beyond ASCII are allowed.
 pub(super) fn is_key(key: &[u8]) -> bool {
-    !key.is_empty() && key.len() <= KEY_BYTES_MAX && !key.iter().any(u8::is_ascii_control)
+    !key.is_empty() && key.len() <= KEY_BYTES_MAX && !has_control(key)
 }
+
+/// The most digits whose number fits into 64 bits in any case.
+const DIGITS_UNCHECKED_MAX: usize = u64::MAX.ilog10() as usize;
 
 /// Parses an unsigned decimal number.
 pub(super) fn parse_digits(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;
     }
-    digits.iter().try_fold(0_u64, |number, &byte| {
-        let digit = byte.wrapping_sub(b'0');
-        (digit < 10)
-            .then(|| number.checked_mul(10)?.checked_add(digit.into()))
-            .flatten()
-    })
+    let (start, end) = digits.split_at(digits.len().min(DIGITS_UNCHECKED_MAX));
+    let mut number = 0_u64;
+    for &byte in start {
+        number = number * 10 + digit(byte)?;
+    }
+    for &byte in end {
+        number = number.checked_mul(10)?.checked_add(digit(byte)?)?;
+    }
+    Some(number)
+}
+
+#[inline]
+fn digit(byte: u8) -> Option<u64> {
+    let digit = byte.wrapping_sub(b'0');
+    (digit < 10).then_some(digit.into())
 }
 
 /// Parses an unsigned decimal number with an optional plus sign, as C's `strtoull` does.
@@ -252,6 +265,11 @@ mod tests {
             ("+7", Some(7)),
             ("18446744073709551615", Some(u64::MAX)),
             ("18446744073709551616", None),
+            ("0018446744073709551615", Some(u64::MAX)),
+            ("9999999999999999999", Some(9_999_999_999_999_999_999)),
+            ("99999999999999999990", None),
+            ("999999999999999999x", None),
+            ("1000000000000000000x", None),
             ("99999999999999999999999", None),
             ("", None),
             ("+", None),

@@ -22,6 +22,7 @@ pub mod reply;
 mod retrieve;
 mod store;
 mod touch;
+mod words;
 
 pub use arithmetic::{CountDirection, TextArithmetic};
 pub use delete::TextDelete;
