@@ -10,7 +10,7 @@ use kedge_protocol::text::{
     CountDirection, FlushAll, Retrieve, Stats, TextArithmetic, TextDelete, TextStore,
     TextStoreMode, TextTouch, TextVerbosity, reply,
 };
-use kedge_types::{Cas, Datatype, Status};
+use kedge_types::{Cas, Datatype, KeyBuffer, Status};
 use std::borrow::Cow;
 use std::io::Write as _;
 
@@ -82,7 +82,8 @@ fn retrieve_one(
 ) -> Result<BucketOutcome<()>, Status> {
     let ctx = exec.turn.ctx();
     let TextCommandContext { session, out, .. } = exec;
-    let target = target(session, key)?;
+    let mut buffer = KeyBuffer::EMPTY;
+    let target = target(session, key, &mut buffer)?;
     let with_cas = command.with_cas;
     // A long document is composed without the lock of its vBucket.
     let write = |document: DocumentRef<'_>| match document.item.is_long() {
@@ -149,7 +150,8 @@ fn run_store(
     command: &TextStore<'_>,
 ) -> Result<BucketOutcome<Mutated>, Status> {
     let ctx = exec.turn.ctx();
-    let target = exec.target(command.key)?;
+    let mut buffer = KeyBuffer::EMPTY;
+    let target = exec.target(command.key, &mut buffer)?;
     let write = target.write(Cas(command.cas.unwrap_or(0)));
     store_as(
         &target,
@@ -240,8 +242,9 @@ pub(super) fn delete(
     command: &TextDelete<'_>,
 ) -> TextOutcome {
     let ctx = exec.turn.ctx();
+    let mut buffer = KeyBuffer::EMPTY;
     let result = exec
-        .target(command.key)
+        .target(command.key, &mut buffer)
         .and_then(|target| target.bucket.documents().delete(ctx, &target.write(Cas(0))));
     exec.then(TextStep::Main, result, |exec, result| {
         deleted(exec, command, result.map(drop))
@@ -270,7 +273,8 @@ fn found(exec: &mut TextCommandContext<'_, '_>, done: &[u8], result: Result<(), 
 pub(super) fn touch(exec: &mut TextCommandContext<'_, '_>, command: &TextTouch<'_>) -> TextOutcome {
     let ctx = exec.turn.ctx();
     let expiry = command.exptime.to_wire();
-    let result = exec.target(command.key).and_then(|target| {
+    let mut buffer = KeyBuffer::EMPTY;
+    let result = exec.target(command.key, &mut buffer).and_then(|target| {
         target
             .bucket
             .documents()
@@ -303,7 +307,8 @@ pub(super) fn arithmetic(
         initial: None,
         expiry: 0,
     };
-    let result = exec.target(command.key).and_then(|target| {
+    let mut buffer = KeyBuffer::EMPTY;
+    let result = exec.target(command.key, &mut buffer).and_then(|target| {
         target
             .bucket
             .documents()

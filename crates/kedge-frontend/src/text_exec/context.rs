@@ -7,7 +7,7 @@ use crate::text_status::write_status;
 use kedge_bucket::{Bucket, Meta, Outcome as BucketOutcome, Read, Timing, Write};
 use kedge_node::output::Output;
 use kedge_protocol::text::TextCommand;
-use kedge_types::{Cas, CollectionId, DocKey, Status, VbId};
+use kedge_types::{Cas, CollectionId, DocKey, KeyBuffer, Status, VbId};
 use std::sync::Arc;
 
 /// The outcome of a command.
@@ -36,7 +36,7 @@ pub(in crate::text_exec) struct TextCommandContext<'e, 't> {
 pub(in crate::text_exec) struct TextTarget<'s> {
     pub(in crate::text_exec) bucket: &'s Arc<Bucket>,
     pub(in crate::text_exec) vb: VbId,
-    pub(in crate::text_exec) key: DocKey,
+    pub(in crate::text_exec) key: &'s DocKey,
     pub(in crate::text_exec) session: &'s Session,
 }
 
@@ -44,7 +44,7 @@ impl TextTarget<'_> {
     pub(in crate::text_exec) fn read(&self) -> Read<'_> {
         Read {
             vb: self.vb,
-            key: &self.key,
+            key: self.key,
             cookie: self.session.next_cookie(),
         }
     }
@@ -52,7 +52,7 @@ impl TextTarget<'_> {
     pub(in crate::text_exec) fn write(&self, cas: Cas) -> Write<'_> {
         Write {
             vb: self.vb,
-            key: &self.key,
+            key: self.key,
             cas,
             durability: None,
             new_cas: Cas(0),
@@ -62,17 +62,20 @@ impl TextTarget<'_> {
     }
 }
 
-/// The document of a command.
+/// The document of a command, whose key is made in `buffer`.
 ///
 /// # Errors
 /// `NoBucket`, `AccessDenied`, `Invalid` for a malformed key.
 pub(in crate::text_exec) fn target<'s>(
     session: &'s Session,
     key: &[u8],
+    buffer: &'s mut KeyBuffer,
 ) -> Result<TextTarget<'s>, Status> {
     let needed = Rights::READ.and(Rights::WRITE);
     let bucket = session.bucket(needed).map_err(|failure| failure.status)?;
-    let key = DocKey::new(CollectionId::DEFAULT, key).map_err(|_| Status::Invalid)?;
+    let key = buffer
+        .put(CollectionId::DEFAULT, key)
+        .map_err(|_| Status::Invalid)?;
     Ok(TextTarget {
         bucket,
         vb: key.vbucket(bucket.vbuckets()),
@@ -82,8 +85,12 @@ pub(in crate::text_exec) fn target<'s>(
 }
 
 impl TextCommandContext<'_, '_> {
-    pub(in crate::text_exec) fn target(&self, key: &[u8]) -> Result<TextTarget<'_>, Status> {
-        target(self.session, key)
+    pub(in crate::text_exec) fn target<'s>(
+        &'s self,
+        key: &[u8],
+        buffer: &'s mut KeyBuffer,
+    ) -> Result<TextTarget<'s>, Status> {
+        target(self.session, key, buffer)
     }
 
     pub(in crate::text_exec) fn reply(&mut self, line: &[u8]) {
@@ -92,7 +99,8 @@ impl TextCommandContext<'_, '_> {
 
     /// The metadata of the document that will be written.
     pub(in crate::text_exec) fn look(&self, key: &[u8]) -> Result<BucketOutcome<Meta>, Status> {
-        let target = self.target(key)?;
+        let mut buffer = KeyBuffer::EMPTY;
+        let target = self.target(key, &mut buffer)?;
         target
             .bucket
             .documents()

@@ -16,7 +16,7 @@ use kedge_bucket::{Completion, Outcome as BucketOutcome, Timing};
 use kedge_node::output::Output;
 use kedge_protocol::text::{Retrieve, reply};
 use kedge_types::limits::UNORDERED_COMMANDS_MAX;
-use kedge_types::{Cas, Status};
+use kedge_types::{Cas, KeyBuffer, Status};
 
 use super::classic::{is_durable, write_item};
 use super::context::{TextCommandContext, TextOutcome, ended, target};
@@ -182,7 +182,8 @@ fn look(
     key: &[u8],
 ) -> Result<RetrievalState, Status> {
     let ctx = turn.ctx();
-    let target = target(session, key)?;
+    let mut buffer = KeyBuffer::EMPTY;
+    let target = target(session, key, &mut buffer)?;
     let result = match retrieval.touch {
         None => target
             .bucket

@@ -4,7 +4,7 @@ use crate::session::TextStep;
 use kedge_bucket::{CounterUpdate, Meta, Mutated, Write};
 use kedge_protocol::text::meta::{MetaArithmetic, MetaItem, MetaStatus, write_meta_value};
 use kedge_protocol::text::{CountDirection, Exptime};
-use kedge_types::{Cas, Status};
+use kedge_types::{Cas, KeyBuffer, Status};
 
 use super::super::context::{TextCommandContext, TextOutcome};
 use super::{answer, chosen, with_key};
@@ -21,7 +21,8 @@ pub(in super::super) fn arithmetic(
     };
     let ctx = exec.turn.ctx();
     let result = with_key(&command.key, |key| {
-        let target = exec.target(key)?;
+        let mut buffer = KeyBuffer::EMPTY;
+        let target = exec.target(key, &mut buffer)?;
         let write = Write {
             new_cas: chosen(command.new_cas),
             ..target.write(Cas(command.compare_cas.unwrap_or(0)))
@@ -48,7 +49,8 @@ pub(in super::super) fn changed(
     };
     let ctx = exec.turn.ctx();
     let touched = with_key(&command.key, |key| {
-        let target = exec.target(key)?;
+        let mut buffer = KeyBuffer::EMPTY;
+        let target = exec.target(key, &mut buffer)?;
         let write = Write {
             new_cas: chosen(command.new_cas),
             ..target.write(mutated.cas)

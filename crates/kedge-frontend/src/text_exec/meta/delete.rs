@@ -4,7 +4,7 @@ use crate::session::TextStep;
 use kedge_bucket::{Mutated, Write};
 use kedge_protocol::text::meta::{MetaDelete, MetaItem, MetaStatus};
 use kedge_protocol::text::{Exptime, TextStoreMode};
-use kedge_types::{Cas, Status};
+use kedge_types::{Cas, KeyBuffer, Status};
 
 use super::super::classic::{TextValue, store_as};
 use super::super::context::{TextCommandContext, TextOutcome};
@@ -24,7 +24,8 @@ pub(in super::super) fn delete(
     }
     let ctx = exec.turn.ctx();
     let result = with_key(&command.key, |key| {
-        let target = exec.target(key)?;
+        let mut buffer = KeyBuffer::EMPTY;
+        let target = exec.target(key, &mut buffer)?;
         let write = target.write(Cas(command.compare_cas.unwrap_or(0)));
         target.bucket.documents().delete(ctx, &write)
     });
@@ -47,7 +48,8 @@ pub(in super::super) fn on_access(
     };
     let ctx = exec.turn.ctx();
     let result = with_key(&command.key, |key| {
-        let target = exec.target(key)?;
+        let mut buffer = KeyBuffer::EMPTY;
+        let target = exec.target(key, &mut buffer)?;
         let bytes = inflated(&seen.item)?;
         let (bytes, flags) = if command.remove_value {
             (&[][..], command.client_flags)

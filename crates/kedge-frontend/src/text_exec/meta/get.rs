@@ -6,7 +6,7 @@ use kedge_protocol::text::TextStoreMode;
 use kedge_protocol::text::meta::{
     MetaGet, MetaItem, MetaStatus, MetaTtl, write_meta, write_meta_value,
 };
-use kedge_types::{Cas, Status};
+use kedge_types::{Cas, KeyBuffer, Status};
 
 use super::super::classic::{TextValue, store_as};
 use super::super::context::{TextCommandContext, TextOutcome};
@@ -33,7 +33,8 @@ fn touch(
     expiry: u32,
 ) -> Result<BucketOutcome<DocumentAccess>, Status> {
     with_key(&command.key, |key| {
-        let target = exec.target(key)?;
+        let mut buffer = KeyBuffer::EMPTY;
+        let target = exec.target(key, &mut buffer)?;
         let write = target.write(Cas(0));
         target
             .bucket
@@ -113,7 +114,8 @@ fn vivify(exec: &mut TextCommandContext<'_, '_>, command: &MetaGet<'_>) -> TextO
     };
     let ctx = exec.turn.ctx();
     let stored = with_key(&command.key, |key| {
-        let target = exec.target(key)?;
+        let mut buffer = KeyBuffer::EMPTY;
+        let target = exec.target(key, &mut buffer)?;
         let write = Write {
             new_cas: chosen(command.new_cas),
             ..target.write(Cas(0))

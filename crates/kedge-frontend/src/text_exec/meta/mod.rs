@@ -13,7 +13,7 @@ pub(super) mod set;
 use kedge_bucket::{DocumentRef, Item, Mutated, Outcome as BucketOutcome};
 use kedge_protocol::text::meta::{MetaItem, MetaKey, MetaReturns, MetaStatus, MetaTtl, write_meta};
 use kedge_types::limits::KEY_BYTES_MAX;
-use kedge_types::{Cas, Expiry, Status};
+use kedge_types::{Cas, Expiry, KeyBuffer, Status};
 
 use super::classic::TextValue;
 use super::context::{TextCommandContext, TextOutcome};
@@ -85,7 +85,8 @@ impl TextCommandContext<'_, '_> {
 
     fn read_meta_key(&self, key: &MetaKey<'_>) -> Result<BucketOutcome<DocumentAccess>, Status> {
         with_key(key, |key| {
-            let target = self.target(key)?;
+            let mut buffer = KeyBuffer::EMPTY;
+            let target = self.target(key, &mut buffer)?;
             target
                 .bucket
                 .documents()
@@ -96,8 +97,11 @@ impl TextCommandContext<'_, '_> {
 
 /// Calls `with` with the key of the document, decoded if it is base64.
 pub(crate) fn with_key<R>(key: &MetaKey<'_>, with: impl FnOnce(&[u8]) -> R) -> R {
-    let mut scratch = [0; KEY_BYTES_MAX];
-    with(key.bytes(&mut scratch))
+    if key.is_base64() {
+        with(key.bytes(&mut [0; KEY_BYTES_MAX]))
+    } else {
+        with(key.written())
+    }
 }
 
 /// The CAS that the client chose for the document, or 0.

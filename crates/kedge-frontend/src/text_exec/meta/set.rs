@@ -7,7 +7,7 @@ use crate::session::TextStep;
 use kedge_bucket::{Meta, Mutated, Write};
 use kedge_protocol::text::TextStoreMode;
 use kedge_protocol::text::meta::{MetaItem, MetaSet, MetaStatus};
-use kedge_types::{Cas, Status};
+use kedge_types::{Cas, KeyBuffer, Status};
 
 use super::super::classic::{TextValue, store_as};
 use super::super::context::{TextCommandContext, TextOutcome};
@@ -61,7 +61,8 @@ pub(in super::super) fn on_meta(
     // The client knew an older document, so its value is stale already, and expires no later than that one.
     let ctx = exec.turn.ctx();
     let result = with_key(&command.key, |key| {
-        let target = exec.target(key)?;
+        let mut buffer = KeyBuffer::EMPTY;
+        let target = exec.target(key, &mut buffer)?;
         let write = Write {
             new_cas: chosen(command.new_cas),
             preserve_ttl: true,
@@ -104,7 +105,8 @@ fn value_of<'v>(command: &MetaSet<'v>) -> TextValue<'v> {
 fn write(exec: &mut TextCommandContext<'_, '_>, command: &MetaSet<'_>, cas: Cas) -> TextOutcome {
     let ctx = exec.turn.ctx();
     let result = with_key(&command.key, |key| {
-        let target = exec.target(key)?;
+        let mut buffer = KeyBuffer::EMPTY;
+        let target = exec.target(key, &mut buffer)?;
         let value = value_of(command);
         let write = Write {
             new_cas: chosen(command.new_cas),
@@ -134,7 +136,8 @@ pub(in super::super) fn written(
     };
     let ctx = exec.turn.ctx();
     let made = with_key(&command.key, |key| {
-        let target = exec.target(key)?;
+        let mut buffer = KeyBuffer::EMPTY;
+        let target = exec.target(key, &mut buffer)?;
         let value = TextValue {
             expiry: exptime.to_wire(),
             ..value_of(command)
