@@ -36,6 +36,7 @@ mod memcached_connections;
 mod memcached_rules;
 mod memory_return;
 mod metrics;
+mod next_documents;
 mod processor_waits;
 mod request_memory;
 mod server_context;

@@ -30,7 +30,6 @@ const _: () = assert!(size_of::<Item>() == 8 && size_of::<Option<Item>>() == 8);
 /// The mask of seqno and revision. Both share words with small fields and have 48 bits, as on disk.
 const LOW_48: u64 = (1 << 48) - 1;
 /// The size of a cache line of the processor.
-#[cfg(target_arch = "x86_64")]
 const CACHE_LINE_BYTES: usize = 64;
 /// The least length of a value to be compressed, in bytes.
 const COMPRESSED_BYTES_MIN: usize = 64;
@@ -140,6 +139,13 @@ unsafe impl Send for Item {}
 // SAFETY: as above; `&Item` gives shared access to immutable bytes and atomic fields only.
 #[expect(unsafe_code, reason = "a thin pointer that is shared between threads")]
 unsafe impl Sync for Item {}
+
+/// Requests all cache lines of a value from memory. The command that needs them then waits less.
+#[inline]
+pub fn prefetch_value<T>(value: &T) {
+    let lines = size_of::<T>().div_ceil(CACHE_LINE_BYTES);
+    prefetch(std::ptr::from_ref(value).cast(), lines);
+}
 
 /// Requests cache lines from memory, from that of an address on. The command that needs them then waits less.
 #[inline]

@@ -123,7 +123,8 @@ pub use hash_table::{HashFigures, HashTable, KeyHash, SLOT_BYTES};
 pub use history::History;
 pub use hlc::{Drift, HybridClock};
 pub use item::{
-    Deletion, Draft, ITEM_OVERHEAD_BYTES, Item, ItemMeta, SlabFigures, any_long_value, slab_figures,
+    Deletion, Draft, ITEM_OVERHEAD_BYTES, Item, ItemMeta, SlabFigures, any_long_value,
+    prefetch_value, slab_figures,
 };
 pub use key_figures::FileLookup;
 pub use modify::{Modified, Modify, NextVersion};

@@ -5,9 +5,17 @@ use kedge_types::limits::LONG_VALUE_BYTES;
 use kedge_types::{DocKey, VbId};
 use kedge_vbucket::{
     Item, KeyHash, Modify, NewValue, PrebuiltItem, StoreKeepingXattrs, StoreMode, any_long_value,
+    prefetch_value,
 };
 
 impl DocumentCommands {
+    /// Requests the state of a vBucket from memory, for [`Self::prefetch_bucket`] and for the command.
+    pub fn prefetch_vbucket(&self, vb: VbId) {
+        if let Some(vbucket) = self.core.vbuckets.get(vb.index()) {
+            prefetch_value(vbucket);
+        }
+    }
+
     /// Requests the part of the hash table that has a key from memory, and returns the hash of the key for
     /// [`Self::prefetch_document`]. `None` if there is no such vBucket.
     pub fn prefetch_bucket(&self, vb: VbId, key: &DocKey) -> Option<KeyHash> {

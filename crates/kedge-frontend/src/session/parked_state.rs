@@ -95,6 +95,8 @@ pub(crate) enum RetrievalState {
 pub(crate) struct TextState {
     /// Bytes of a refused value that are still to be skipped.
     swallow: u64,
+    /// The number of the next commands whose documents were requested from memory.
+    pub(crate) ahead: usize,
     /// A retrieval that waits for documents, or for room in the output.
     pub(crate) retrieval: Option<Box<Retrieval>>,
 }

@@ -15,9 +15,11 @@ use std::borrow::Cow;
 use std::io::Write as _;
 
 use super::context::{TextCommandContext, TextOutcome, TextTarget, target};
+use super::look_ahead::request_documents;
 use super::retrieval;
 use crate::commands::{StatRequest, answer, completion_callback, memcached_stats, plain_version};
 use crate::limits::COPY_VALUE_BYTES_MAX;
+use crate::next_documents::COMMANDS_AHEAD;
 use crate::session::{Rights, StatFormat, inflated};
 use crate::text_status::write_status;
 
@@ -59,6 +61,9 @@ pub(super) fn retrieve(
     while let Some(key) = keys.next() {
         if retrieval::pauses(exec.turn, exec.out, answered) {
             return retrieval::pause(exec, command, key, keys);
+        }
+        if answered % COMMANDS_AHEAD == 0 && { keys }.next().is_some() {
+            request_documents(exec.session, std::iter::once(key).chain(keys));
         }
         answered += 1;
         match retrieve_one(exec, command, key) {

@@ -7,6 +7,7 @@
 mod classic;
 mod context;
 mod login;
+mod look_ahead;
 mod meta;
 pub(crate) mod recache;
 mod retrieval;
@@ -22,7 +23,8 @@ pub(crate) use suspend::resume;
 use crate::session::{Halt, Session, SessionTurn};
 use context::{TextCommandContext, TextOutcome, ended, timing_of};
 use kedge_node::output::Output;
-use kedge_protocol::text::{Parsed, TextCommand, TextLimits, parse, reply};
+use kedge_protocol::text::{Parsed, TextCommand, TextLimits, reply};
+use look_ahead::NextCommands;
 
 /// Executes the commands at the front of `bytes`; see [`Session::on_bytes`].
 pub(crate) fn on_bytes(
@@ -35,6 +37,7 @@ pub(crate) fn on_bytes(
         value_bytes_max: turn.shared.memcached_rules.item_bytes_max,
         ..TextLimits::default()
     };
+    let mut next = NextCommands::new();
     let mut at = 0;
     loop {
         let (skipped, has_ended) = session.text.skip(bytes.len() - at);
@@ -54,7 +57,7 @@ pub(crate) fn on_bytes(
             }
             continue;
         }
-        match parse(&bytes[at..], &limits) {
+        match *next.parse(session, &bytes[at..], &limits) {
             Parsed::Incomplete { need } => return (at, Halt::NeedBytes(need)),
             Parsed::Invalid {
                 reply,
@@ -69,16 +72,16 @@ pub(crate) fn on_bytes(
                     return (at, Halt::Close);
                 }
             }
-            Parsed::Command { command, consumed }
-                if turn.may_offload
-                    && session.is_long_text(&command, &bytes[at..at + consumed]) =>
-            {
-                return (at, Halt::Long(consumed));
-            }
-            Parsed::Command { command, consumed } => {
+            Parsed::Command {
+                ref command,
+                consumed,
+            } => {
                 let bytes = &bytes[at..at + consumed];
+                if turn.may_offload && session.is_long_text(command, bytes) {
+                    return (at, Halt::Long(consumed));
+                }
                 at += consumed;
-                if run(session, turn, &command, bytes, out) == TextOutcome::Close {
+                if run(session, turn, command, bytes, out) == TextOutcome::Close {
                     return (at, Halt::Close);
                 }
             }

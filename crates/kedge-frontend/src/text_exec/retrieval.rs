@@ -20,7 +20,9 @@ use kedge_types::{Cas, KeyBuffer, Status};
 
 use super::classic::{is_durable, write_item};
 use super::context::{TextCommandContext, TextOutcome, ended, target};
+use super::look_ahead::request_documents;
 use crate::commands::document;
+use crate::next_documents::COMMANDS_AHEAD;
 use crate::session::{
     ParkedRequest, ReplyKind, RequestTag, Retrieval, RetrievalState, RetrievedDocument, Session,
     SessionTurn,
@@ -144,6 +146,9 @@ fn go_on(
         let full = retrieval.parts.len() >= retrieval.window || !session.in_flight.has_room();
         if full || pauses(turn, out, answered) {
             break;
+        }
+        if answered % COMMANDS_AHEAD == 0 && retrieval.rest.len() > 1 {
+            request_documents(session, retrieval.rest.iter().map(|key| &key[..]));
         }
         answered += 1;
         let Some(key) = retrieval.rest.pop_front() else {

@@ -9,8 +9,8 @@ use crate::text::reply::push_number;
 pub struct MetaReturns<'a> {
     pub(super) key: MetaKey<'a>,
     tokens: Tokens<'a>,
-    /// One bit for each flag of the request, by its ASCII code.
-    seen: u128,
+    /// One bit for each flag of the request, see [`bit_of`].
+    seen: u64,
 }
 
 impl<'a> MetaReturns<'a> {
@@ -22,18 +22,17 @@ impl<'a> MetaReturns<'a> {
         }
     }
 
-    /// Records `flag`, an ASCII character, and returns whether it is new.
+    /// Records `flag`, a letter, and returns whether it is new.
     pub(super) fn see(&mut self, flag: u8) -> bool {
-        let bit = 1 << flag;
-        let is_new = self.seen & bit == 0;
-        self.seen |= bit;
+        let is_new = !self.wants(flag);
+        self.seen |= bit_of(flag);
         is_new
     }
 
     /// Returns whether the request has `flag`; a field that is not requested need not be computed.
     #[must_use]
     pub fn wants(&self, flag: u8) -> bool {
-        flag.is_ascii() && self.seen >> flag & 1 == 1
+        self.seen & bit_of(flag) != 0
     }
 
     /// Returns the opaque token of the request.
@@ -41,6 +40,15 @@ impl<'a> MetaReturns<'a> {
     pub fn opaque(&self) -> Option<&'a [u8]> {
         let mut tokens = self.tokens;
         tokens.find_map(|token| token.strip_prefix(b"O"))
+    }
+}
+
+/// Returns the bit of a flag, 0 unless it is a letter. The codes of the letters differ in their lowest six bits.
+const fn bit_of(flag: u8) -> u64 {
+    if flag.is_ascii_alphabetic() {
+        1 << (flag & 0x3f)
+    } else {
+        0
     }
 }
 
