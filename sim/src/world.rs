@@ -584,10 +584,7 @@ impl World {
             }
         }
         let mut quiet = 0;
-        for round in 1..=HEALING_ROUNDS {
-            if round % (HEALING_ROUNDS / 4) == 0 {
-                self.restart_sources();
-            }
+        for _ in 0..HEALING_ROUNDS {
             self.bury();
             for node in 0..self.nodes.len() {
                 self.start(node)
@@ -616,19 +613,6 @@ impl World {
             }
         }
         Err(format!("nothing comes to rest: {}", self.describe()))
-    }
-
-    /// Restarts nodes whose vBuckets have been moving for long: the node that took over may have died before it said so.
-    fn restart_sources(&mut self) {
-        for vb in self.map.vbuckets() {
-            let source = self
-                .map
-                .active(vb)
-                .filter(|_| self.map.moves_to(vb).is_some());
-            if let Some(source) = source.filter(|_| self.plan.may_come_back) {
-                self.end(source, false);
-            }
-        }
     }
 
     fn is_quiet(&self) -> bool {
