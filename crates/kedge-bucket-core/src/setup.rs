@@ -26,8 +26,8 @@ pub trait Completions: Send + Sync {
         None
     }
 
-    /// Makes the front-end threads return the memory that other threads have freed. An allocator keeps blocks for the thread
-    /// that allocated them, and one that sleeps does not look for them.
+    /// Makes all threads return the memory that other threads have freed. An allocator keeps blocks for the thread that
+    /// allocated them, and one that sleeps does not look for them.
     fn return_memory(&self) {}
 }
 

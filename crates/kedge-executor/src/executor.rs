@@ -147,6 +147,16 @@ impl Executor {
         self.inner.wake(id)
     }
 
+    /// Makes each thread of all pools call `work` the next time that it has no task, for what only the thread itself can do, as
+    /// returning memory that its allocator keeps for it. A thread that is still busy at the next call does it once. A manual
+    /// executor has no threads.
+    pub fn on_idle_threads(&self, work: fn()) {
+        self.inner
+            .pools
+            .iter()
+            .for_each(|pool| pool.do_when_idle(work));
+    }
+
     /// Wakes a task like [`Executor::wake`] and waits until that run begins. Returns `false` if the task ended first. A
     /// task must not call it with its own id. On a manual executor the calling thread runs due tasks while it waits.
     pub fn wake_and_wait(&self, id: TaskId) -> bool {

@@ -30,6 +30,9 @@ const BACKLOG: usize = 32;
 pub(crate) struct PoolWorker {
     awake: AtomicBool,
     thread: OnceLock<Thread>,
+    /// True if there is idle work.
+    has_idle_work: AtomicBool,
+    idle_work: Mutex<Option<fn()>>,
 }
 
 impl PoolWorker {
@@ -39,7 +42,21 @@ impl PoolWorker {
 
     pub(crate) fn sleep(&self) {
         while !self.awake.swap(false, Ordering::SeqCst) {
-            thread::park();
+            if self.has_idle_work.swap(false, Ordering::SeqCst) {
+                let work = self.idle_work.lock().take();
+                work.into_iter().for_each(|work| work());
+            } else {
+                thread::park();
+            }
+        }
+    }
+
+    /// Makes the thread do this the next time that it has no task.
+    pub(crate) fn do_when_idle(&self, work: fn()) {
+        *self.idle_work.lock() = Some(work);
+        self.has_idle_work.store(true, Ordering::SeqCst);
+        if let Some(thread) = self.thread.get() {
+            thread.unpark();
         }
     }
 
@@ -238,6 +255,13 @@ impl PoolShared {
             worker.wake();
         }
         wanted
+    }
+
+    /// Makes each thread do this the next time that it has no task.
+    pub(crate) fn do_when_idle(&self, work: fn()) {
+        for worker in &self.state.lock().workers {
+            worker.do_when_idle(work);
+        }
     }
 
     /// Changes the number of threads. Returns the numbers of the threads to start.

@@ -11,6 +11,7 @@ use crate::connection::FrontEndConnection;
 use crate::conversation::{OffloadResult, OffloadedWork};
 use crate::cookie::ConnectionId;
 use crate::inbox::{AcceptedConnection, EvictionReason, FrontEndMessage, LoginResult, Port};
+use crate::server_context::ServerContext;
 use crate::session::{Flow, Session, SessionTurn};
 use crate::tasks::LONG_COMMAND;
 
@@ -54,7 +55,7 @@ impl FrontEnd {
                 }
                 FrontEndMessage::Evict(id, reason) => self.evict(id, reason),
                 FrontEndMessage::ClusterChanged => self.push_maps(turn),
-                FrontEndMessage::ReturnMemory => (turn.shared.return_memory)(),
+                FrontEndMessage::ReturnMemory => self.return_memory(turn.shared),
                 FrontEndMessage::Stop => self.stop(),
                 FrontEndMessage::Abort => self.shutdown = Shutdown::Aborting,
             }
@@ -67,6 +68,17 @@ impl FrontEnd {
             self.serve_scheduled(slot, turn);
         }
         self.queue.reuse(slots);
+    }
+
+    /// Returns unused memory of this thread. The first one makes the threads of the pools do the same.
+    fn return_memory(&self, shared: &ServerContext) {
+        (shared.return_memory)();
+        if self.thread == 0 {
+            shared
+                .pools
+                .executor()
+                .on_idle_threads(shared.return_memory);
+        }
     }
 
     /// Closes a connection to make room for another.

@@ -2,6 +2,7 @@
 
 mod end;
 mod held_up;
+mod idle;
 mod size;
 mod timers;
 mod waiting;
