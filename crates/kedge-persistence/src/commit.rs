@@ -70,6 +70,13 @@ impl Committer {
         self.was_full
     }
 
+    /// Returns the memory that batches needed. Each one is empty before it is filled.
+    fn return_memory(&mut self) {
+        self.batch = Batch::new();
+        self.batched = Vec::new();
+        self.changes = Vec::new();
+    }
+
     /// Appends a record without effect after the record of a clean shutdown, so that a later crash is not taken for a
     /// clean shutdown. Changes that clients see from now on may be lost in a crash.
     pub(crate) fn reopen(&mut self) -> Result<(), LogError> {
@@ -317,12 +324,16 @@ impl CommitLog {
     }
 
     /// Writes an end marker behind the last batch. It lets recovery tell damage to that batch from an append that was
-    /// interrupted.
+    /// interrupted. It comes after a time without a commit, so the memory of batches is returned.
     pub(crate) fn write_end_marker(&self) {
         let Some(committer) = self.committer.get() else {
             return;
         };
-        let marked = committer.lock().log.write_marker();
+        let marked = {
+            let mut committer = committer.lock();
+            committer.return_memory();
+            committer.log.write_marker()
+        };
         match marked {
             // The next batch meets the same error and reports it.
             Err(error) if error.is_passing() => {}

@@ -234,3 +234,33 @@ fn vbucket_lifecycles_leak_no_descriptors_or_memory() {
         assert_eq!(descriptors(&dir), 0, "of a bucket that has ended");
     }
 }
+
+#[test]
+fn memory_of_a_large_batch_is_returned_when_the_log_is_quiet() {
+    const BYTES: usize = 8 << 20;
+    let temporary = tempfile::tempdir().unwrap();
+    let mut site = TestSite {
+        disk: Arc::new(PosixDisk),
+        dir: temporary.path().canonicalize().unwrap().join("bucket"),
+        ..sim(&SimDisk::new(3))
+    };
+    let (open, steps) = site.open_with_manual_tasks();
+    steps.pass(SEC * 30);
+    let before = live_bytes();
+    let names: Vec<String> = (0..BYTES / VALUE_BYTES)
+        .map(|n| format!("key-{n}"))
+        .collect();
+    for name in &names {
+        open.set(name, &[1; VALUE_BYTES]).unwrap();
+    }
+    steps.pass(MS * 100);
+    assert_eq!(open.figure("ep_queue_size"), 0);
+    for name in &names {
+        open.delete(name);
+    }
+    steps.pass(SEC * 30);
+    open.bucket.persistence().apply().unwrap();
+    let grown = live_bytes() - before;
+    assert!(grown < BYTES as i64 / 8, "{grown} bytes more");
+    open.bucket.shutdown();
+}
