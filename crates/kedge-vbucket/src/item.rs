@@ -149,7 +149,10 @@ pub fn prefetch_value<T>(value: &T) {
 
 /// Requests cache lines from memory, from that of an address on. The command that needs them then waits less.
 #[inline]
-#[expect(unsafe_code, reason = "an instruction that has no safe wrapper")]
+#[cfg_attr(
+    target_arch = "x86_64",
+    expect(unsafe_code, reason = "an instruction that has no safe wrapper")
+)]
 pub(crate) fn prefetch(address: *const i8, lines: usize) {
     #[cfg(target_arch = "x86_64")]
     for line in 0..lines {
