@@ -116,7 +116,7 @@ def report(measured, bars):
     rivals = ", ".join(measured["versions"].values()) or "no rivals"
     intro = (
         f"Beside {rivals}. Keys have {KEY_BYTES} bytes. *Loaded*: when the last SET was answered. *Settled*: when all "
-        f"documents are in the files. *Churned*: after {OVERWRITES} overwrites for each document, in random order, with "
+        f"documents are in the files and the defragmenter moves none. *Churned*: after {OVERWRITES} overwrites for each document, in random order, with "
         f"sizes from half to one and a half times the first one. The ratio is of all resident bytes.\n\n"
     )
     return intro + table(["items", "value bytes", "server", *PHASES, "churned / settled"], rows)

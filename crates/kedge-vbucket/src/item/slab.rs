@@ -197,10 +197,11 @@ pub(super) unsafe fn free(block: NonNull<u8>, size: usize) {
         return unsafe { dealloc(block.as_ptr(), large_layout(size)) };
     }
     let class = Class::of(size);
-    // SAFETY: the block is in a slab of this class, which lives as long as a block is in use. The shard is never written
-    // after the slab's creation. Everything else happens under its lock.
+    // SAFETY: the block is in a slab of this class, which lives as long as a block is in use. Class and shard are never
+    // written after the slab's creation. Everything else happens under its lock.
     let empty = unsafe {
         let slab = slab_of(block);
+        debug_assert_eq!((*slab).class, class.0, "the size is that of the block");
         let mut slabs = class.shard((*slab).shard);
         slabs.put_block(class, slab, block)
     };
