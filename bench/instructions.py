@@ -8,6 +8,7 @@ some cases. See bench/README.md for what is counted and how.
 
 import atexit
 import json
+import math
 import os
 import platform
 import shutil
@@ -38,8 +39,8 @@ CALLGRIND_S_MAX = 300
 POLL_BLOCKS = 100
 # The pause between requests whose only purpose is that the server executes something.
 POKE_S = 0.02
-# Longer than the log's interval, so that every write is in the log.
-LOG_INTERVAL_MS, LOGGED_S = 200, 0.5
+# A server that used little of a processor for longer than the log's interval has every write in the log.
+LOG_INTERVAL_MS, IDLE_S, IDLE_SHARE_MAX = 200, 0.5, 0.1
 
 GET, SET = ["--set-pct", 0], ["--set-pct", 100]
 DURABLE = [*SET, "--sequential", "--durability", "persist_to_majority"]
@@ -109,10 +110,20 @@ class Callgrind:
         """Instructions of all threads during a run of the generator."""
         self.dump("before")
         report = self.load(*flags, "--no-population")
-        time.sleep(LOGGED_S)
+        self.wait_idle(name)
         if report["errors"] or report["misses"]:
             sys.exit(f"{name}: errors {report['errors_by_kind']}, {report['misses']} misses")
         return instructions(self.dump(name))
+
+    def wait_idle(self, name):
+        """Until the server has nothing left to do."""
+        used = -math.inf
+        deadline = time.monotonic() + CALLGRIND_S_MAX
+        while (now := self.kedge.process.cpu_seconds()) - used > IDLE_S * IDLE_SHARE_MAX:
+            if time.monotonic() > deadline:
+                sys.exit(f"{name}: the server is still busy after {CALLGRIND_S_MAX} s")
+            used = now
+            time.sleep(IDLE_S)
 
     def load(self, port, *flags):
         """One connection: what is received and executed together is the same in each run."""
