@@ -8,12 +8,14 @@ import time
 from harness import QUICK, median, only, say, table
 from node import load, size
 
-from cluster_parts.nodes import VBUCKETS, Cluster
+from cluster_parts.nodes import VBUCKETS, Cluster, need_automatic_failover
 from cluster_parts.wire import MAJORITY, NOT_MY_VBUCKET, SUCCESS, Connection, key_in
 
 NAME, TITLE = "failover", "Failover"
 ITEMS, VALUE_BYTES = (20_000 if QUICK else 100_000), 512
 ROUNDS = 1 if QUICK else 5
+# The failover timeout in seconds, which determines the lease time: the default, and the shortest that Kedge allows.
+TIMEOUTS_S = [5, 1]
 BARS = [("failover_1024_vbuckets", "<=", 1.0, "s")]
 
 
@@ -61,8 +63,10 @@ class Writers:
             raise RuntimeError(f"{missing} vBuckets accepted no write within 60 s; statuses {self._statuses}")
 
 
-def one():
+def one(timeout_s):
     cluster = Cluster(3, 2, "failover", vbuckets=VBUCKETS)
+    need_automatic_failover(cluster)
+    cluster.nodes[0].tell("/settings/autoFailover", enabled="false", timeout=timeout_s)
     only(cluster.process)
     load(cluster.kv_url, "--num-items", ITEMS, "--num-threads", 6, *size(VALUE_BYTES), "--random-body", "--num-cycles", 1,
          "--durability", "majority")
@@ -84,27 +88,30 @@ def one():
 
 
 def measure():
-    measured = []
+    measured = {timeout_s: [] for timeout_s in TIMEOUTS_S}
     for turn in range(ROUNDS):
         say(f"{TITLE}: round {turn + 1} of {ROUNDS}")
-        measured.append(one())
+        for timeout_s, runs in measured.items():
+            runs.append(one(timeout_s))
     return measured
 
 
 def report(measured, bars):
-    each = lambda field: [run[field] for run in measured]
     # Done is done for the last vBucket, and for whoever gave the command.
-    whole = median(max(run["command_s"], run["last_s"]) for run in measured)
-    bars.at_most("failover_1024_vbuckets", whole, 1.0, "s")
-    rows = [
-        [what, f"{median(each(field)) * 1e3:,.0f} ms", f"{max(each(field)) * 1e3:,.0f} ms"]
+    whole = median(max(run["command_s"], run["last_s"]) for run in measured[min(TIMEOUTS_S)])
+    bars.at_most(BARS[0][0], whole, 1.0, "s")
+    rows = []
+    for timeout_s, runs in measured.items():
         for what, field in (
             ("the command", "command_s"), ("first write accepted", "first_s"),
             ("a write accepted in every vBucket of the lost node", "last_s"),
-        )
-    ]
+        ):
+            each = [run[field] * 1e3 for run in runs]
+            rows.append([f"{timeout_s} s", what, f"{median(each):,.0f} ms", f"{max(each):,.0f} ms"])
     return (
         f"Three nodes, two replicas, {VBUCKETS:,} vBuckets, {ITEMS:,} documents; the third node, which has "
-        f"{measured[0]['vbuckets']} of them as active, is killed. From the start of `kedge cluster failover` while durable writes "
-        f"(majority) to all its vBuckets are tried at both others. {ROUNDS} rounds.\n\n" + table(["until", "median", "worst"], rows)
+        f"{measured[min(TIMEOUTS_S)][0]['vbuckets']} of them as active, is killed. From the start of `kedge cluster failover` while "
+        f"durable writes (majority) to all its vBuckets are tried at both others. {ROUNDS} rounds. The command waits until the lease "
+        f"of the lost node has ended, as the node may be alive for others; a lease is shorter than the failover timeout. The bar is of "
+        f"a timeout of {min(TIMEOUTS_S)} s.\n\n" + table(["timeout", "until", "median", "worst"], rows)
     )
