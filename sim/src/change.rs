@@ -2,7 +2,7 @@
 
 use crate::map::{MAP_KEY, SimMap, name};
 use kedge_cluster::MoveStart;
-use kedge_coordination::{Compare, Revision, Transaction};
+use kedge_coordination::{Revision, Transaction};
 use kedge_types::VbId;
 use std::fmt;
 
@@ -96,9 +96,7 @@ impl MapChange {
         based_on: Revision,
         next: &SimMap,
     ) -> Transaction {
-        guarded
-            .when(Compare::Unchanged(MAP_KEY.to_owned(), based_on))
-            .put(MAP_KEY, next.to_json())
+        guarded.replace(MAP_KEY, Some(based_on), next.to_json())
     }
 }
 

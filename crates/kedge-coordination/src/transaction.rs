@@ -23,6 +23,16 @@ pub enum Compare {
 }
 
 impl Compare {
+    /// Returns the condition that a key was last changed in this revision; with `None` that it does not exist.
+    #[must_use]
+    pub fn since(key: impl Into<String>, revision: Option<Revision>) -> Self {
+        let key = key.into();
+        match revision {
+            Some(revision) => Compare::Unchanged(key, revision),
+            None => Compare::Absent(key),
+        }
+    }
+
     /// Returns the key.
     #[must_use]
     pub fn key(&self) -> &str {
@@ -94,6 +104,20 @@ impl Transaction {
             key: key.into(),
             value: value.into(),
         })
+    }
+
+    /// Adds a change of a key that was read: sets its value, on the condition that the key is unchanged since
+    /// `based_on`, or does not exist with `None`.
+    #[must_use]
+    pub fn replace(
+        self,
+        key: impl Into<String>,
+        based_on: Option<Revision>,
+        value: impl Into<Vec<u8>>,
+    ) -> Self {
+        let key = key.into();
+        let unchanged = Compare::since(key.clone(), based_on);
+        self.when(unchanged).put(key, value)
     }
 
     /// Adds a change: deletes a key.

@@ -55,15 +55,6 @@ pub(super) fn record_put(node: &str, record: &NodeRecord) -> Transaction {
     Transaction::new().put(record_key(node), record.to_json())
 }
 
-/// Returns the compare of the map of that revision; of none with `None`.
-fn map_unchanged(revision: Option<Revision>) -> Compare {
-    let key = MAP_KEY.to_owned();
-    match revision {
-        Some(revision) => Compare::Unchanged(key, revision),
-        None => Compare::Absent(key),
-    }
-}
-
 /// Returns the records of all nodes, by name, but for those that cannot be read.
 fn stored_records(snapshot: &Snapshot) -> BTreeMap<String, StoredRecord> {
     let of_entry = |entry: &kedge_coordination::Entry| {
@@ -350,8 +341,7 @@ impl Store {
         with: &Transaction,
     ) -> Result<PutMap, StoreError> {
         assert!(!map.is_to_be_stamped(), "maps in the store have lineages");
-        let compare = map_unchanged(based_on);
-        let put = with.clone().when(compare).put(MAP_KEY, map.to_json());
+        let put = with.clone().replace(MAP_KEY, based_on, map.to_json());
         match self.transact(&put) {
             Ok(_) => Ok(PutMap::Done),
             Err(CoordinationError::Conflict(conflict)) => {
@@ -409,7 +399,7 @@ impl Store {
         state: &StoredState,
     ) -> Result<(), StoreError> {
         let based_on = state.map.as_ref().map(|stored| stored.revision);
-        let put = record_put(node, record).when(map_unchanged(based_on));
+        let put = record_put(node, record).when(Compare::since(MAP_KEY, based_on));
         self.call(|store| store.transact(&put, CALL_TIMEOUT))?;
         Ok(())
     }
