@@ -483,11 +483,16 @@ impl Control {
         self.observe(times);
     }
 
-    /// Takes the office if it is free, for as long as the node has its own lease.
+    /// Returns the condition that the node is the orchestrator; `None` unless it is, as far as it knows.
+    pub(crate) fn in_office(&self) -> Option<Transaction> {
+        let token = self.token?;
+        Some(Transaction::new().when(self.office.guard(token)))
+    }
+
+    /// Takes the office if it is free, for as long as the node has its own lease. A node that is no member gives it up.
     fn tend_office(&mut self, times: Times, store: &mut SimStore, rng: &mut Rng) {
         self.token = None;
-        let is_member = |view: &&StoreView| !view.map.is_out(self.node);
-        let Some(view) = self.view.as_ref().filter(is_member) else {
+        let Some(view) = self.view.as_ref() else {
             return;
         };
         let observers = &self.observers;
@@ -496,10 +501,19 @@ impl Control {
             let (_, observer) = nodes.find(|(node, _)| text(**node) == holder.node)?;
             observer.end_of(&holder.process, times.local)
         });
+        let is_member = !view.map.is_out(self.node);
         match step {
-            OfficeStep::Hold { token } => self.token = Some(token),
+            OfficeStep::Hold { token } if is_member => self.token = Some(token),
+            OfficeStep::Hold { token } => {
+                let resign = Transaction::new().when(self.office.guard(token));
+                let resign = resign.delete(OFFICE_KEY);
+                if !self.is_calling(|it| matches!(it, CallPurpose::TakeOffice)) {
+                    let call = StoreCall::Transact(resign, None);
+                    self.send(times, call, CallPurpose::TakeOffice, store, rng);
+                }
+            }
             OfficeStep::Take(take) => {
-                let is_alive = self.holder.serves_until() > times.local;
+                let is_alive = is_member && self.holder.serves_until() > times.local;
                 if is_alive && !self.is_calling(|it| matches!(it, CallPurpose::TakeOffice)) {
                     let call = StoreCall::Transact(take, None);
                     self.send(times, call, CallPurpose::TakeOffice, store, rng);

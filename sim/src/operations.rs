@@ -1,26 +1,24 @@
-//! The executor of operations: the first member of the map advances rebalances, drains and copies, as far as its own view goes.
+//! The executor of operations: the orchestrator advances rebalances, drains and copies, as far as its own view goes.
 
 use crate::change::MapChange;
 use crate::map::{SimMap, positions};
 use crate::node::SimNode;
 use crate::world::World;
 use kedge_cluster::{CatchUp, NodePositions};
-use kedge_coordination::Transaction;
 use std::collections::BTreeMap;
 
 impl World {
-    /// Lets a node execute the steps that are possible now, if it is the first member.
+    /// Lets a node execute the steps that are possible now, if it is the orchestrator, as far as it knows.
     pub(crate) fn execute_steps(&mut self) {
         let by = self.any_node();
         let node = &self.nodes[by];
-        if node.is_paused() || node.saved.members().next() != Some(by) {
+        let process = node.process.as_ref().filter(|_| !node.is_paused());
+        let in_office = process.and_then(|process| process.control.in_office());
+        let (Some(process), Some(in_office)) = (process, in_office) else {
             self.forget_catch_up(by);
             return;
-        }
-        let map = node.saved.clone();
-        let Some(process) = node.process.as_ref() else {
-            return;
         };
+        let map = node.saved.clone();
         let view = process.control.view().map(|view| &view.map);
         let has_applied = process.revision == map.revision() && view == Some(&map);
         // Nobody counts as a copy, or not any more, after the decision that a node may lose its data. An administrator waits,
@@ -47,9 +45,9 @@ impl World {
         }
         let round = map.with_round(process.copies.as_ref(), &awaited);
         if let Some(next) = map.with_discarded(&told) {
-            self.send_change(by, MapChange::Discarded, Transaction::new(), &next);
+            self.send_change(by, MapChange::Discarded, in_office, &next);
         } else if let Some(next) = round {
-            self.send_change(by, MapChange::Round, Transaction::new(), &next);
+            self.send_change(by, MapChange::Round, in_office, &next);
         }
     }
 

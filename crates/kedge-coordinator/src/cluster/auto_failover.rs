@@ -7,8 +7,8 @@ use kedge_bucket::DiskCalls;
 use kedge_cluster::{
     AutoFailoverEdit, AutoFailoverSettings, ClusterMap, DiskJudge, DiskSample, NodeHealth,
 };
-use kedge_coordination::lease::PromiseRequest;
-use kedge_coordination::{Compare, CoordinationError, Transaction};
+use kedge_coordination::lease::{Office, OfficeStep, PromiseRequest};
+use kedge_coordination::{Compare, CoordinationError, Revision, Transaction};
 use kedge_node::coordination::{AutoFailoverStatus, ChangeError};
 use kedge_node::registry::BucketRegistry;
 use kedge_sync::{
@@ -18,7 +18,7 @@ use kedge_sync::{
 
 use super::leases::{MayServe, SeenStore, now, time};
 use super::peer::ASK_TIMEOUT;
-use super::store::{AUTO_FAILOVER_KEY, Store};
+use super::store::{AUTO_FAILOVER_KEY, ORCHESTRATOR_KEY, Store};
 
 /// The number of times that an edit is tried, as other edits come first.
 const ATTEMPTS: usize = 10;
@@ -31,8 +31,12 @@ pub(super) struct FailoverControl {
     registry: Arc<BucketRegistry>,
     /// The settings of a cluster that has none.
     defaults: AutoFailoverSettings,
+    /// The name of this node.
+    name: String,
     /// The UUID of this process.
     pub(super) process: String,
+    /// The office of the orchestrator, for this process.
+    pub(super) office: Office,
     /// The leases of the members, and what else of the store the orchestrator acts on.
     pub(super) seen: RankedMutex<ClusterSeen, SeenStore>,
     pub(super) seen_changed: RankedCondvar,
@@ -43,12 +47,12 @@ pub(super) struct FailoverControl {
 }
 
 impl FailoverControl {
-    /// Creates the state of a process with that UUID, which has seen nothing. `timeout` is that of a cluster without
-    /// settings.
+    /// Creates the state of a process with that UUID, of the node with that name, which has seen nothing. `timeout` is that of
+    /// a cluster without settings.
     pub(super) fn new(
         store: Arc<Store>,
         registry: Arc<BucketRegistry>,
-        process: String,
+        (name, process): (&str, String),
         timeout: Duration,
     ) -> Self {
         let mut defaults = AutoFailoverSettings::default();
@@ -57,6 +61,8 @@ impl FailoverControl {
         Self {
             store,
             registry,
+            name: name.to_owned(),
+            office: Office::new(ORCHESTRATOR_KEY, name, process.as_str()),
             process,
             seen: RankedMutex::new(SeenStore::new(defaults.clone())),
             defaults,
@@ -114,6 +120,25 @@ impl FailoverControl {
             }
         }
         Err(ChangeError::Raced)
+    }
+
+    /// Returns the token of the orchestrator's office; `None` unless this process holds it and its own lease, as far as it has
+    /// seen.
+    pub(super) fn held_office(&self) -> Option<Revision> {
+        let at = now();
+        let seen = self.seen.lock();
+        if !seen.is_read() || !seen.is_held_by(at, &self.name, &self.process) {
+            return None;
+        }
+        match seen.office_step(at, &self.office) {
+            OfficeStep::Hold { token } => Some(token),
+            OfficeStep::Take(_) | OfficeStep::Wait(_) => None,
+        }
+    }
+
+    /// Returns the condition that this node is the orchestrator still; `None` if it is not, as far as it has seen.
+    pub(super) fn in_office(&self) -> Option<Compare> {
+        Some(self.office.guard(self.held_office()?))
     }
 
     /// Returns the last decision about automatic failovers.

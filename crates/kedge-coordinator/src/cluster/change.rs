@@ -363,16 +363,9 @@ impl ClusterNode {
     /// Makes a change, if `plan` returns one, and waits until the nodes have applied it.
     pub(super) fn change_map(
         &self,
-        mut plan: impl FnMut(&ClusterMap) -> Result<Option<ClusterMap>, ChangeError>,
+        plan: impl FnMut(&ClusterMap) -> Result<Option<ClusterMap>, ChangeError>,
     ) -> Result<AppliedChange, ChangeError> {
-        let began = Instant::now();
-        let _one_at_a_time = self.changing.lock();
-        Ok(
-            match self.commit(|map| Ok(plan(map)?.map(PlannedChange::from)))? {
-                Commit::Changed(map) => self.distribute(&map, began),
-                Commit::Unchanged(map) => AppliedChange::nothing(map.revision),
-            },
-        )
+        change_map_with(self, &Transaction::new(), plan)
     }
 
     /// Puts the map that `plan` makes of the store's map into the store. If another change comes first, `plan` is called
@@ -533,6 +526,24 @@ impl FailoverNode for ClusterNode {
         // A node that misses this follows again by itself, after a while.
         self.peers.each(map, |peer| drop(peer.lift_fence()));
     }
+}
+
+/// Makes a change, if `plan` returns one, together with further compares and changes, and waits until the nodes have applied it.
+pub(super) fn change_map_with(
+    node: &ClusterNode,
+    with: &Transaction,
+    mut plan: impl FnMut(&ClusterMap) -> Result<Option<ClusterMap>, ChangeError>,
+) -> Result<AppliedChange, ChangeError> {
+    let began = Instant::now();
+    let _one_at_a_time = node.changing.lock();
+    let planned = |map| {
+        let with = with.clone();
+        PlannedChange { map, with }
+    };
+    Ok(match node.commit(|map| Ok(plan(map)?.map(planned)))? {
+        Commit::Changed(map) => node.distribute(&map, began),
+        Commit::Unchanged(map) => AppliedChange::nothing(map.revision),
+    })
 }
 
 /// Makes a change, and notes a transaction whose outcome is not known.

@@ -168,7 +168,7 @@ impl ClusterNode {
             failovers: Arc::new(FailoverControl::new(
                 store.clone(),
                 registry.clone(),
-                new_uuid(),
+                (followed.name(), new_uuid()),
                 setup.options.lease.timing.time(),
             )),
             followed,

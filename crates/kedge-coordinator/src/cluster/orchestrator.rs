@@ -1,5 +1,6 @@
 //! The thread "kedge-orchestrator": watches the leases of the members, holds the office of the orchestrator if it gets it,
-//! and fails nodes over automatically.
+//! and fails nodes over automatically. The thread "kedge-replicas" of the orchestrator executes rebalances, see
+//! [`super::replicas`].
 //!
 //! Each node runs the thread, so that any of them can take the office over with what it has seen. The decisions are those of
 //! [`kedge_cluster::AutoFailover`].
@@ -18,7 +19,7 @@ use kedge_cluster::{
     FailoverPlan, MemberObservation, NodePositions, Refusal, lacks_durability_majority,
     plan_automatic_failover,
 };
-use kedge_coordination::lease::{Office, OfficeStep};
+use kedge_coordination::lease::OfficeStep;
 use kedge_coordination::{
     CoordinationError, Moment, ReadAgain, Revision, Transaction, Watch, WatchEvent,
 };
@@ -61,7 +62,6 @@ pub(super) trait FailoverNode: Send + Sync + 'static {
 
 /// The state of the thread.
 struct Orchestrator {
-    office: Office,
     watch: Option<Box<dyn Watch>>,
     /// The moment since which the watch cannot reach the store.
     failing_since: Option<Moment>,
@@ -86,11 +86,6 @@ pub(super) fn run<N: FailoverNode>(node: &Weak<N>) {
         return;
     };
     let mut orchestrator = Orchestrator {
-        office: Office::new(
-            ORCHESTRATOR_KEY,
-            first.followed().name(),
-            first.failovers().process.as_str(),
-        ),
         watch: None,
         failing_since: None,
         followed_at: now(),
@@ -210,6 +205,10 @@ impl Orchestrator {
             return;
         };
         let Some(me) = node.followed().number(&map).filter(|me| map.is_member(*me)) else {
+            // After a graceful failover, or its removal, it lives and keeps its lease.
+            if let Some(token) = node.failovers().held_office() {
+                self.resign(node, token, "it is no member");
+            }
             return;
         };
         let token = self.hold_office(node);
@@ -245,7 +244,7 @@ impl Orchestrator {
             let settings = seen.settings().settings;
             let disk = seen.health(node.followed().name()).disk;
             let is_fit = at >= self.unfit_until && disk.trouble(&settings).is_none();
-            (seen.office_step(at, &self.office), is_fit)
+            (seen.office_step(at, &node.failovers().office), is_fit)
         };
         match step {
             OfficeStep::Hold { token } if at < self.unfit_until => {
@@ -269,7 +268,7 @@ impl Orchestrator {
 
     fn resign(&self, node: &impl FailoverNode, token: Revision, why: &str) {
         let resign = Transaction::new()
-            .when(self.office.guard(token))
+            .when(node.failovers().office.guard(token))
             .delete(ORCHESTRATOR_KEY);
         match node.store().transact(&resign) {
             Ok(_) => {
@@ -352,7 +351,8 @@ impl Orchestrator {
             plan(node, map, &numbers, &told).inspect_err(|_| node.lift_all_fences(map))?;
         plan.map = stamped(plan.map);
         let ended = ends(node, map, nodes)?;
-        let guarded = Transaction::new().when(self.office.guard(token)).and(ended);
+        let in_office = node.failovers().office.guard(token);
+        let guarded = Transaction::new().when(in_office).and(ended);
         let settings = node.failovers().seen.lock().settings();
         let counted = settings.settings.counted(nodes.len());
         let guarded = guarded

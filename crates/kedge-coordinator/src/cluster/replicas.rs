@@ -1,23 +1,28 @@
 //! Changes of the number of replicas, rejoining nodes, and the compatibility level, in a running cluster.
 //!
-//! The first node that is not failed over does this on a thread of its own, with the steps of
-//! [`kedge_cluster::plan_round`] and [`CatchUp`]. Another node that takes over that role continues from the map.
+//! The orchestrator does this on a thread of its own, with the steps of [`kedge_cluster::plan_round`] and [`CatchUp`]. Another
+//! node that takes the office over continues from the map.
+//!
+//! Invariant: each step compares that this node is still the orchestrator, and the revision of the map on which it is based. The
+//! first member of the map executes the steps, too, if it is of a release in which that did it: the second compare is enough, as
+//! of two steps from the same map one is made.
 //!
 //! All nodes and all clients follow each map, which costs processor time that clients notice. So the steps that are due are
 //! one change of the map, and the pause after it is a multiple of the time that it took.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use kedge_cluster::{
     CatchUp, ClusterMap, MapBucket, MoveLimits, MovePace, NodePositions, plan_discarded,
     plan_next_level, plan_round,
 };
+use kedge_coordination::{Compare, Transaction};
 use kedge_node::coordination::ChangeError;
 use kedge_types::limits::REMOVAL_LINGER_SECS;
 
-use super::change::{Commit, PlannedChange};
+use super::change::{Commit, PlannedChange, change_map_with};
 use super::level::{self, levels_of};
 use super::reconnect::awaiting_clients;
 use super::{ASK_INTERVAL, ASK_TIMEOUT, ClusterNode};
@@ -87,11 +92,7 @@ fn pause_after(took: Duration) -> Duration {
 impl ClusterNode {
     /// Executes the steps that are possible now. True if there is more to do.
     fn tend_replicas(&self, progress: &mut CopyProgress) -> Result<bool, ChangeError> {
-        let is_mine = |map: &ClusterMap| {
-            let first = map.members().next();
-            first.is_some() && first == self.followed.number(map)
-        };
-        let Some(map) = self.followed.map().filter(|map| is_mine(map)) else {
+        let Some((map, office)) = map_in_office(self) else {
             *progress = CopyProgress::default();
             return Ok(false);
         };
@@ -113,7 +114,7 @@ impl ClusterNode {
         let discards = map.discarding().next().is_some();
         if discards {
             let told = self.positions_by(&map);
-            self.advance(|map| plan_discarded(map, &told))?;
+            self.advance(&office, |map| plan_discarded(map, &told))?;
         }
         let CopyProgress {
             catch_up,
@@ -124,7 +125,7 @@ impl ClusterNode {
             Some(_) => awaiting_clients(&self.peers, &map, self.report()),
             None => BTreeSet::new(),
         };
-        let steps = self.advance(|map| {
+        let steps = self.advance(&office, |map| {
             let limits = MoveLimits {
                 awaited: awaited.clone(),
                 ..pace.limits(map)
@@ -138,19 +139,21 @@ impl ClusterNode {
         let has_begun = match steps {
             // A joining node does not have to wait for a change that cannot begin.
             Err(ChangeError::Down(down)) => {
-                self.advance(|map| catch_up.as_ref()?.plan(map))?;
+                self.advance(&office, |map| catch_up.as_ref()?.plan(map))?;
                 return Err(ChangeError::Down(down));
             }
             steps => steps?,
         };
-        raise_level(self, &map)?;
+        raise_level(self, &map, &office)?;
         let waits = discards || catch_up.is_some() || removal.complete_since.is_some();
         Ok(has_begun || waits)
     }
 
-    /// Makes a change, if there is one. A change of the number of replicas needs all nodes. False if there is none.
+    /// Makes a change, if there is one, while this node is the orchestrator. A change of the number of replicas needs all nodes.
+    /// False if there is none.
     fn advance(
         &self,
+        office: &Compare,
         mut plan: impl FnMut(&ClusterMap) -> Option<ClusterMap>,
     ) -> Result<bool, ChangeError> {
         // The store is asked only if there is something to do.
@@ -158,8 +161,10 @@ impl ClusterNode {
             return Ok(false);
         }
         let mut is_changed = false;
-        self.change_map(|map| {
-            let next = plan(map);
+        let with = Transaction::new().when(office.clone());
+        change_map_with(self, &with, |map| {
+            let is_in_office = self.failovers.in_office().as_ref() == Some(office);
+            let next = plan(map).filter(|_| is_in_office);
             is_changed = next.is_some();
             if let Some(next) = &next {
                 self.check_step(map, next)?;
@@ -204,8 +209,16 @@ impl ClusterNode {
     }
 }
 
+/// Returns the followed map, and the condition that this node is the orchestrator; `None` unless it is.
+fn map_in_office(node: &ClusterNode) -> Option<(Arc<ClusterMap>, Compare)> {
+    let map = node.followed.map()?;
+    let me = node.followed.number(&map);
+    me.filter(|me| map.is_member(*me))?;
+    Some((map, node.failovers.in_office()?))
+}
+
 /// Raises the compatibility level if all nodes of the map support the next one.
-fn raise_level(node: &ClusterNode, map: &ClusterMap) -> Result<(), ChangeError> {
+fn raise_level(node: &ClusterNode, map: &ClusterMap, office: &Compare) -> Result<(), ChangeError> {
     let levels_of = |name: &str| levels_of(&node.followed, &node.peers, name);
     // The store is asked only if there is something to do.
     if plan_next_level(map, levels_of).is_none() {
@@ -216,7 +229,11 @@ fn raise_level(node: &ClusterNode, map: &ClusterMap) -> Result<(), ChangeError> 
     let done = node.commit(|map| {
         let records = node.store.read(node.name())?.records;
         let next = level::plan(map, levels_of, &records);
-        Ok(next.map(|(map, with)| PlannedChange { map, with }))
+        let in_office = |(map, with): (ClusterMap, Transaction)| {
+            let with = with.when(office.clone());
+            PlannedChange { map, with }
+        };
+        Ok(next.map(in_office))
     })?;
     if let Commit::Changed(map) = done {
         tracing::info!(
