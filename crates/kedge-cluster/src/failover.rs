@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::position::newest_branch;
+use crate::rebalance::resize_rebalance;
 use crate::{Chain, ClusterError, ClusterMap, CopyPosition, MapBucket};
 
 /// The positions of a node's vBuckets, as it reported them: for each bucket one position per vBucket, `None` if it has
@@ -95,7 +96,7 @@ pub struct FailoverPlan {
 /// Returns the map without the node `failed`. For each vBucket whose active it was, the most advanced replica takes
 /// over. The same holds for vBuckets that were moving to it, unless their active has everything that other copies have.
 /// Target chains of vBuckets are cancelled if they have the node, or it was the active. Joining nodes continue with the
-/// new active, and still do not count. A running rebalance over the node ends as failed. `force` accepts the losses.
+/// new active, and still do not count. A running rebalance goes on without the node. `force` accepts the losses.
 ///
 /// # Errors
 /// `NoNode`, `Failed` when it is already failed over, `LastNode`, `WouldLose`.
@@ -197,8 +198,9 @@ fn plan(
             failover.leave(bucket, vb);
         }
     }
-    next_map.fail_hindered_rebalance();
+    next_map.continue_without_failed();
     next_map.let_join();
+    resize_rebalance(map, &mut next_map);
     let FailoverPlanner {
         promoted, losses, ..
     } = failover;

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::rebalance::resize_rebalance;
 use crate::{ClusterError, ClusterMap, Feature, NodePositions, VbucketRole};
 
 /// The treatment of the data of a node that is recovered.
@@ -21,7 +22,8 @@ pub enum RecoveryType {
 }
 
 /// Returns the map in which a failed-over node is back: it joins the chains that it had, and becomes the active of
-/// vBuckets without an active. The map is not rebalanced: the other actives stay.
+/// vBuckets without an active. The map is not rebalanced: the other actives stay. A running rebalance spreads the buckets over the
+/// node, too, unless it removes the node.
 ///
 /// A node that is not failed over becomes the active of vBuckets that no node has any more, if its chains include them.
 ///
@@ -46,7 +48,9 @@ fn recovered(
 ) -> Result<ClusterMap, ClusterError> {
     let mut next = map.next();
     next.recover_node(node, recovery)?;
+    next.rebalance_over(node);
     next.let_join();
+    resize_rebalance(map, &mut next);
     Ok(next)
 }
 

@@ -168,13 +168,6 @@ impl ClusterMap {
         }
     }
 
-    /// Returns the reason why a drain cannot go on.
-    pub(super) fn drain_obstacle(&self, drained: &BTreeSet<u16>) -> Option<String> {
-        let gone = drained.iter().find(|node| !self.is_member(**node));
-        let gone = gone.map(|node| format!("node \"{}\" was failed over", self.name(*node)));
-        gone.or_else(|| self.without_taker(drained))
-    }
-
     /// Begins the next moves of a drain, or ends it.
     pub(super) fn drain_further(&mut self, limits: MoveLimits) {
         let Some(record) = self.rebalance.as_deref().cloned() else {

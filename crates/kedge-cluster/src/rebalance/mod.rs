@@ -27,6 +27,8 @@ mod steps;
 
 use serde::{Deserialize, Serialize};
 
+pub(crate) use steps::resize_rebalance;
+
 pub use catch_up::CatchUp;
 pub use drain::{DrainRequest, begin_drain};
 pub use pace::MovePace;

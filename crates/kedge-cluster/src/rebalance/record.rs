@@ -110,6 +110,21 @@ impl RebalanceRecord {
         self.vbuckets = left.vbuckets;
     }
 
+    /// Adapts the size of the whole to a change by which more or less is left. The completed part stays the same.
+    pub(super) fn resize(&mut self, before: &RebalanceLeft, after: &RebalanceLeft) {
+        let resized = |all: usize, before: usize, after: usize| all.saturating_sub(before) + after;
+        self.vbuckets = resized(self.vbuckets, before.vbuckets, after.vbuckets);
+        self.copies = resized(self.copies, before.copies(), after.copies());
+    }
+
+    /// Returns the nodes that are drained, or over which all buckets are to be spread.
+    pub(super) fn nodes(&self) -> BTreeSet<u16> {
+        match self.kind.drains() {
+            true => self.drain.clone(),
+            false => self.servers.iter().copied().collect(),
+        }
+    }
+
     /// Returns the rest of it in a map; `None` if a node of it is failed over.
     #[must_use]
     pub fn left(&self, map: &ClusterMap) -> Option<RebalanceLeft> {

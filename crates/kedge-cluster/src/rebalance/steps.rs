@@ -404,41 +404,63 @@ impl ClusterMap {
         self.rebalance.as_deref().filter(|it| it.is_running())
     }
 
-    /// Ends a running rebalance of any kind as failed when it cannot go on: one of its nodes is failed over or gone, or a
-    /// vBucket is lost.
-    pub(crate) fn fail_hindered_rebalance(&mut self) {
-        let Some(record) = self.running_rebalance() else {
+    /// Makes a running rebalance of any kind go on without those of its nodes that are failed over or gone: of a rebalance, all
+    /// buckets are spread over the other ones. It ends as failed when it cannot go on: none of its nodes is left, or a
+    /// vBucket has no active or no replica that it needs.
+    pub(crate) fn continue_without_failed(&mut self) {
+        let Some(mut record) = self.running_rebalance().cloned() else {
             return;
         };
-        let obstacle = match record.kind.drains() {
-            true => self.drain_obstacle(&record.drain),
-            false => self.rebalance_obstacle(&record.servers),
-        };
-        if let Some(why) = obstacle {
-            self.end_rebalance(RebalanceState::Failed(why));
-        }
-    }
-
-    /// Returns the work that goes on. Buckets that were created during a rebalance are spread over its nodes, too.
-    fn continue_rebalance(&mut self) -> Work {
-        self.fail_hindered_rebalance();
-        let Some(record) = self.running_rebalance().cloned() else {
-            return Work::Replicas;
-        };
-        if record.kind.drains() {
-            return Work::Drain;
-        }
-        for bucket in &mut self.buckets {
-            bucket.servers.clone_from(&record.servers);
-        }
-        Work::Rebalance
-    }
-
-    /// Returns the reason why a rebalance over these nodes cannot go on.
-    fn rebalance_obstacle(&self, servers: &[u16]) -> Option<String> {
-        let gone = servers.iter().find(|node| !self.is_member(**node));
+        let nodes = record.nodes();
+        let gone = nodes.iter().find(|node| !self.is_member(**node));
         let gone = gone.map(|node| format!("node \"{}\" was failed over", self.name(*node)));
-        gone.or_else(|| self.lost_vbuckets())
+        record.drain.retain(|node| self.is_member(*node));
+        record.servers.retain(|node| self.is_member(*node));
+        let has_none = record.nodes().is_empty();
+        let obstacle = gone.filter(|_| has_none);
+        let obstacle = obstacle.or_else(|| match record.kind.drains() {
+            true => self.without_taker(&record.drain),
+            false => self.lost_vbuckets(),
+        });
+        match obstacle {
+            Some(why) => self.end_rebalance(RebalanceState::Failed(why)),
+            None => self.spread_by(record),
+        }
+    }
+
+    /// Replaces the record of a running rebalance. Of a rebalance that spreads buckets, all are spread over its servers, also those that
+    /// were created meanwhile.
+    fn spread_by(&mut self, record: RebalanceRecord) {
+        if !record.kind.drains() {
+            for bucket in &mut self.buckets {
+                bucket.servers.clone_from(&record.servers);
+            }
+        }
+        self.rebalance = Some(Box::new(record));
+    }
+
+    /// Makes a running rebalance spread all buckets over a recovered node, too, unless it removes the node.
+    pub(crate) fn rebalance_over(&mut self, node: u16) {
+        let running = self.running_rebalance().cloned();
+        let Some(mut record) = running.filter(|it| !it.kind.drains()) else {
+            return;
+        };
+        if record.remove.contains(&node) || record.servers.contains(&node) {
+            return;
+        }
+        record.servers.push(node);
+        record.servers.sort_unstable();
+        self.spread_by(record);
+    }
+
+    /// Returns the work that goes on.
+    fn continue_rebalance(&mut self) -> Work {
+        self.continue_without_failed();
+        match self.running_rebalance() {
+            None => Work::Replicas,
+            Some(record) if record.kind.drains() => Work::Drain,
+            Some(_) => Work::Rebalance,
+        }
     }
 
     /// Gives up copies that are not complete.
@@ -473,6 +495,17 @@ impl ClusterMap {
         if let Some(record) = &mut self.rebalance {
             record.state = state;
         }
+    }
+}
+
+/// Adapts the size of a running rebalance of any kind to the change from one map to another, by which more or less of it is left.
+pub(crate) fn resize_rebalance(before: &ClusterMap, after: &mut ClusterMap) {
+    let left = |map: &ClusterMap| map.running_rebalance()?.left(map);
+    let Some((was, is)) = left(before).zip(left(after)) else {
+        return;
+    };
+    if let Some(record) = &mut after.rebalance {
+        record.resize(&was, &is);
     }
 }
 

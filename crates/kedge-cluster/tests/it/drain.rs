@@ -211,7 +211,20 @@ fn copies_in_progress_are_finished_before_their_active_moves() {
     assert!(next.moving() > 0);
 }
 
-/// A failover of another node leaves an active without a replica, one of the node itself ends the drain, too.
+/// Of several drained nodes one is failed over: the drain goes on with the others.
+#[test]
+fn drain_goes_on_without_a_node_that_is_failed_over() {
+    let first = steps(&begun(&map(4, 2, 48), &[0, 3], true));
+    let plan = plan_failover(&first, 3, &everyone(&first, 5), false);
+    let now = plan.expect("the others have everything").map;
+    let record = now.running_rebalance().expect("it goes on");
+    assert_eq!(record.drain, BTreeSet::from([0]));
+    let done = drained(&now);
+    assert_eq!(state(&done), RebalanceState::Finished);
+    assert_eq!(done.members().collect::<Vec<u16>>(), [1, 2]);
+}
+
+/// A failover of another node leaves an active without a replica, one of the last drained node ends the drain, too.
 #[test]
 fn drain_fails_when_a_node_of_it_is_lost() {
     let first = steps(&begun(&map(3, 1, 60), &[1], true));

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kedge_cluster::{
     CatchUp, Chain, ClusterError, ClusterMap, CompatLevel, MapNode, MoveLimits, MovePace,
-    MoveStart, PendingMove, RebalanceRequest, RebalanceState, VbucketRole, begin_rebalance,
-    plan_add_node, plan_failover, plan_moves_per_node, plan_recovery, plan_remove_node, plan_round,
-    plan_steps, rebalance_left, stop_rebalance,
+    MoveStart, PendingMove, RebalanceRecord, RebalanceRequest, RebalanceState, VbucketRole,
+    begin_rebalance, plan_add_node, plan_failover, plan_moves_per_node, plan_recovery,
+    plan_remove_node, plan_round, plan_steps, rebalance_left, stop_rebalance,
 };
 use proptest::prelude::*;
 
@@ -380,31 +380,105 @@ fn rebalance_that_cannot_begin_is_refused() {
     ))))));
 }
 
-/// The failover itself ends a rebalance over the node, so that the next one can begin at once. The chains stay as they are, and
-/// vBuckets that move between other nodes go on.
-#[test]
-fn failover_of_a_node_of_a_rebalance_ends_it() {
-    let before = begun(&added(&map(3, 1, 60), 1), &[]);
-    let building = steps(&before, FEW);
-    let counting = caught_up(&building);
-    for map in [&building, &counting] {
-        let lost = plan_failover(map, 3, &everyone(map, 5), false)
-            .expect("it has nothing")
-            .map;
-        let stays = bucket(map)
-            .next
-            .iter()
-            .filter(|(vb, next)| bucket(map).moves.contains_key(vb) && !next.chain.contains(3));
-        let stays: BTreeSet<u16> = stays.map(|it| *it.0).collect();
-        let left: BTreeSet<u16> = bucket(&lost).next.keys().copied().collect();
-        assert_eq!(left, stays);
-        assert_eq!(bucket(&lost).chains, bucket(map).chains);
-        assert_eq!(bucket(&lost).missing_copies(), 0);
-        let why = "node \"new_1\" was failed over".to_owned();
-        assert_eq!(state(&lost), RebalanceState::Failed(why));
-        assert!(plan_steps(&lost, UNLIMITED).is_none());
-        begin_rebalance(&lost, request(&lost, &[3])).expect("the node can be removed at once");
+fn failed_over(map: &ClusterMap, node: u16) -> ClusterMap {
+    let plan = plan_failover(map, node, &everyone(map, 5), false);
+    plan.expect("the others have everything").map
+}
+
+/// Executes a rebalance until it ends.
+fn executed(map: &ClusterMap) -> ClusterMap {
+    let mut now = map.clone();
+    for _ in 0..200 {
+        now = steps(&now, FEW);
+        if now.running_rebalance().is_none() {
+            return now;
+        }
+        now = taken(&caught_up(&now));
     }
+    panic!("it does not end: {now:?}");
+}
+
+fn record(map: &ClusterMap) -> &RebalanceRecord {
+    map.rebalance.as_deref().expect("there was one")
+}
+
+/// The numbers of copies of each node.
+fn copies_of(map: &ClusterMap) -> Vec<usize> {
+    let chains = || bucket(map).chains.iter();
+    let count = |node: u16| chains().filter(|chain| chain.contains(node)).count();
+    map.nodes.keys().map(|node| count(*node)).collect()
+}
+
+/// The same operation goes on: what was done stays done, and the other nodes get what is missing.
+#[test]
+fn rebalance_goes_on_without_a_node_that_is_failed_over() {
+    let mut before = begun(&added(&map(3, 1, 60), 1), &[]);
+    for _ in 0..8 {
+        before = taken(&caught_up(&steps(&before, FEW)));
+    }
+    let progress = |map: &ClusterMap| {
+        let left = record(map).left(map).expect("its nodes are members");
+        record(map).progress(&left, 2_000)
+    };
+    let done = progress(&before).vbuckets_done;
+    assert!(done > 0);
+    // The added node, and an old one.
+    for (lost, left) in [(3, [40, 40, 40, 0]), (1, [40, 0, 40, 40])] {
+        let now = failed_over(&before, lost);
+        assert_eq!(record(&now).state, RebalanceState::Running);
+        assert_eq!(record(&now).id, record(&before).id);
+        assert!(!record(&now).servers.contains(&lost));
+        assert_eq!(progress(&now).vbuckets_done, done);
+        assert_eq!(progress(&now).copies_done, progress(&before).copies_done);
+        let end = executed(&now);
+        assert_eq!(record(&end).state, RebalanceState::Finished);
+        assert_eq!(copies_of(&end), left);
+        assert_eq!(bucket(&end).missing_copies(), 0);
+        assert!(end.nodes[&lost].failed, "it can be recovered");
+    }
+}
+
+#[test]
+fn rebalance_removes_a_node_that_was_failed_over_meanwhile() {
+    let before = steps(&begun(&added(&map(3, 1, 60), 1), &[2]), FEW);
+    let end = executed(&failed_over(&before, 2));
+    assert_eq!(record(&end).state, RebalanceState::Finished);
+    assert_eq!(end.numbers(), [0, 1, 3]);
+    assert_eq!(copies_of(&end), [40; 3]);
+}
+
+/// With as many replicas as other nodes, chains become shorter by the failover, and longer again when the node is back.
+#[test]
+fn recovered_node_takes_part_in_the_running_rebalance_again() {
+    let before = steps(&begun(&added(&map(2, 2, 12), 1), &[]), FEW);
+    let now = failed_over(&before, 1);
+    assert_eq!(bucket(&executed(&now)).replicas(), 1);
+    let back = plan_recovery(&steps(&now, FEW), 1).expect("it was failed over");
+    assert_eq!(record(&back).servers, [0, 1, 2]);
+    let end = executed(&back);
+    assert_eq!(record(&end).state, RebalanceState::Finished);
+    assert_eq!(copies_of(&end), [12; 3]);
+
+    let leaves = failed_over(&begun(&added(&map(2, 1, 12), 1), &[1]), 1);
+    let back = plan_recovery(&leaves, 1).expect("it was failed over");
+    assert_eq!(record(&back).servers, [0, 2], "it is to be removed");
+    assert_eq!(executed(&back).numbers(), [0, 2]);
+}
+
+#[test]
+fn rebalance_fails_when_no_node_or_no_active_is_left() {
+    let before = begun(&map(2, 1, 12), &[1]);
+    let RebalanceState::Failed(why) = state(&failed_over(&before, 0)) else {
+        panic!("{before:?}");
+    };
+    assert!(why.contains("\"n_0\" was failed over"), "{why}");
+    let alone = begun(&map(3, 0, 12), &[]);
+    let lost = plan_failover(&alone, 1, &Told::new(), true).expect("forced");
+    let RebalanceState::Failed(why) = state(&lost.map) else {
+        panic!("{:?}", lost.map);
+    };
+    assert!(why.contains("have no active"), "{why}");
+    begin_rebalance(&failed_over(&before, 0), request(&before, &[0])).expect("the next one");
 }
 
 /// A bucket that is created meanwhile is spread over all nodes. The rebalance moves it, too, before it removes a node.
@@ -466,6 +540,43 @@ fn node_that_may_have_taken_over_is_a_candidate_at_a_failover() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Whenever a node is failed over, the rebalance goes on to its end, and the other nodes have even shares then.
+    #[test]
+    fn rebalance_survives_failovers(
+        nodes in 3_usize..6,
+        replicas in 1_u8..3,
+        rounds in 0_usize..20,
+        half_round: bool,
+        lost: prop::sample::Index,
+        removed: Option<prop::sample::Index>,
+    ) {
+        let before = added(&map(nodes, replicas, 24), 1);
+        let numbers = before.numbers();
+        let removed = removed.map(|it| *it.get(&numbers));
+        let mut now = begun(&before, removed.as_slice());
+        for _ in 0..rounds {
+            let next = taken(&caught_up(&steps(&now, FEW)));
+            if next.running_rebalance().is_none() {
+                break;
+            }
+            now = next;
+        }
+        if half_round {
+            now = caught_up(&steps(&now, FEW));
+        }
+        let lost = *lost.get(&numbers);
+        prop_assume!(now.running_rebalance().is_some());
+        let end = executed(&failed_over(&now, lost));
+        prop_assert_eq!(&record(&end).state, &RebalanceState::Finished);
+        prop_assert_eq!(end.nodes.contains_key(&lost), removed != Some(lost));
+        prop_assert!(removed.is_none_or(|node| !end.nodes.contains_key(&node)));
+        prop_assert_eq!(bucket(&end).missing_copies(), 0);
+        let stay = end.members().map(|node| bucket(&end).chains.iter().filter(|it| it.contains(node)).count());
+        let stay: Vec<usize> = stay.collect();
+        prop_assert!(stay.iter().max().unwrap() - stay.iter().min().unwrap() <= 2, "{:?}", stay);
+        prop_assert_eq!(stay.iter().sum::<usize>(), copies_of(&end).iter().sum::<usize>());
+    }
 
     /// Nodes come, go, fail and return, the operation stops and goes on: a node is in a chain only when it has had all that the
     /// active had, and in the end every server has its share, by as few copies as are necessary.
