@@ -226,6 +226,17 @@ impl ServerChains {
         Self::Each(each.collect())
     }
 
+    /// Returns whether the chain of a vBucket has a server and others.
+    pub(crate) fn has_others_than(&self, server: usize, vb: u16) -> bool {
+        let Self::Each(chains) = self else {
+            return false;
+        };
+        let chain = chains.get(usize::from(vb)).map_or(&[][..], |chain| chain);
+        let is_it = |place: i16| usize::try_from(place) == Ok(server);
+        let others = |place: &i16| *place >= 0 && !is_it(*place);
+        chain.iter().any(|place| is_it(*place)) && chain.iter().any(others)
+    }
+
     fn replicas(&self) -> usize {
         match self {
             Self::First(_) => 0,

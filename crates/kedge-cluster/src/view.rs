@@ -332,6 +332,18 @@ impl ClusterView {
         });
     }
 
+    /// Returns whether other nodes count this node's copy of a vBucket: all of them are in its chain. True until the node of a
+    /// cluster follows a map.
+    #[must_use]
+    pub fn is_counted_by_others(&self, bucket: &str, vb: u16) -> bool {
+        let current = self.current.load();
+        let Some(BucketView { nodes, chains, .. }) = current.buckets.get(bucket) else {
+            return self.follows;
+        };
+        let this = nodes.nodes.this;
+        this.is_some_and(|this| chains.has_others_than(this, vb))
+    }
+
     /// Returns the current state of the cluster. Never blocks.
     #[must_use]
     pub fn snapshot(&self) -> Arc<ClusterSnapshot> {

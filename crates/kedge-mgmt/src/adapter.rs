@@ -137,6 +137,13 @@ impl Buckets for BucketRegistry {
 
     fn reset_vbucket(&self, name: &str, vb: VbId) -> Result<VbReset, BucketsError> {
         let bucket = Self::get(self, name).ok_or(BucketsError::NotFound)?;
+        if self.cluster().is_counted_by_others(name, vb.get()) {
+            return Err(BucketsError::Refused(format!(
+                "other nodes count the copy of vBucket {vb} on this node, which would begin without acknowledged SyncWrites: \
+                 stop the node, fail it over with kedge cluster failover, start it, reset the vBucket, and bring the node back \
+                 with kedge cluster recover"
+            )));
+        }
         bucket
             .persistence()
             .reset_vbucket(self.ctx(), vb)

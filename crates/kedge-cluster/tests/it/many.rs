@@ -105,6 +105,25 @@ fn config_of_loopback_nodes_has_the_host_that_the_client_used() {
 }
 
 #[test]
+fn copies_of_a_chain_are_counted_by_its_other_nodes() {
+    let counted = |view: &ClusterView| {
+        let is_counted = |vb| view.is_counted_by_others("default", vb);
+        [0, 1, 2].map(is_counted)
+    };
+    let view = ClusterView::following(PORTS);
+    assert_eq!(counted(&view), [true; 3], "the map is not known yet");
+    let map = with_bucket(first_map(3, 1), 3);
+    view.adopt(&map, Some(1));
+    assert_eq!(counted(&view), [true, true, false]);
+    let failed = plan_failover(&map, 1, &BTreeMap::new(), true).expect("it is forced");
+    view.adopt(&failed.map, Some(1));
+    assert_eq!(counted(&view), [false; 3]);
+    let view = ClusterView::following(PORTS);
+    view.adopt(&with_bucket(first_map(1, 0), 3), Some(0));
+    assert_eq!(counted(&view), [false; 3], "there is no other copy");
+}
+
+#[test]
 fn failed_over_node_leaves_the_config_and_its_place_is_empty() {
     let before = with_bucket(first_map(3, 1), 3);
     let told = before.members().map(|node| {

@@ -93,6 +93,8 @@ fn make_buckets(
         let ensured = ensure(node, bucket, done).and_then(|opened| {
             let registry = &node.registry;
             registry.follow_manifest(&bucket.name, &bucket.manifest)?;
+            // Before it gets any data: without its directory it counts as lost then.
+            node.followed.note_created(&opened.config().uuid)?;
             Ok(opened)
         });
         let opened = match ensured {
@@ -206,17 +208,16 @@ fn ensure(
         registry.drop_bucket(&bucket.name)?;
     }
     tracing::info!(bucket = bucket.name, "creating a bucket of the cluster");
-    let key = (config.name.clone(), config.uuid.clone());
+    let is_lost = is_missing && node.followed.has_created(&config.uuid);
     know(bucket, &config, done.has_begun, done);
     let created = registry.create(config)?;
-    // A crash between the save of the map and the creation has the same effect.
-    if is_missing && node.stored.contains(&key) {
+    if is_lost {
         let path = registry.dir_of(&bucket.name);
         tracing::error!(
             bucket = bucket.name,
             path = %path.display(),
-            "the directory of a bucket was missing: an empty one is made, and gets the documents that other nodes have; if \
-             there are no copies, stop the node and put the directory back"
+            "the directory of a bucket was missing, and an empty one is made: kedge cluster recover gets the documents that \
+             other nodes have; if there are no copies, stop the node and put the directory back"
         );
     }
     Ok(created)

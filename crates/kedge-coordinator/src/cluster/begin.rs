@@ -1,5 +1,6 @@
 //! The start of a node: whether it creates the cluster, is a member of it, or waits until it is made one.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use kedge_cluster::{
@@ -15,7 +16,7 @@ use kedge_node::users::Users;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::lost_copies::fail_over_if_lost;
+use super::lost_copies::{FoundBuckets, check_without_store, fail_over_if_lost};
 use super::saved_map::{NodeFile, SavedNode};
 use super::store::{PutMap, Store, StoreError, StoredState, record_put};
 use super::users::ClusterUsers;
@@ -247,14 +248,14 @@ pub(super) struct Started {
 }
 
 /// Creates the cluster, or makes the node one of it, as far as the store can be reached. `first_map` makes the first map
-/// of a new cluster, and `has_buckets` says whether the node has any.
+/// of a new cluster, and `found` are the buckets that the node has.
 ///
 /// # Errors
 /// `Membership` and `Level`, with the reason and the remedy; `Save`.
 pub(super) fn start(
     setup: &ClusterSetup,
     ports: Ports,
-    has_buckets: bool,
+    found: &FoundBuckets,
     first_map: impl Fn(MapNode) -> Result<ClusterMap, ClusterError>,
 ) -> Result<Started, ClusterError> {
     let (name, release) = (&setup.options.name, setup.options.release);
@@ -265,6 +266,10 @@ pub(super) fn start(
             uuid,
             secret: setup.secret.clone(),
             seen: setup.store.seen(),
+            created: setup
+                .saved
+                .as_ref()
+                .map_or_else(BTreeSet::new, |saved| saved.created.clone()),
             map,
         },
     };
@@ -272,9 +277,10 @@ pub(super) fn start(
     loop {
         let state = match (setup.store.read(name), &setup.saved) {
             (Ok(state), _) => state,
-            (Err(StoreError::Store(_)), Some(saved)) => {
+            (Err(StoreError::Store(error)), Some(saved)) => {
                 if let Some(map) = &followed {
                     release.check(map.level, [])?;
+                    check_without_store(setup, map, found, &error)?;
                 }
                 return Ok(started(saved.uuid.clone(), followed));
             }
@@ -288,9 +294,7 @@ pub(super) fn start(
                 "another process runs as node \"{name}\": give another --node-name"
             )));
         }
-        if setup.saved.is_none() && !has_buckets {
-            fail_over_if_lost(setup, &state)?;
-        }
+        fail_over_if_lost(setup, &state, found)?;
         let started = match start {
             Start::Create => {
                 let known = setup.saved.as_ref().map(|saved| saved.uuid.clone());
@@ -430,6 +434,7 @@ mod tests {
             uuid: uuid.to_owned(),
             secret: new_secret(),
             seen: None,
+            created: BTreeSet::new(),
             map,
         }
     }

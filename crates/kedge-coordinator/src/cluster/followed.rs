@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use kedge_cluster::{
     ClusterError, ClusterMap, ClusterSecret, MapNode, NodeRecord, Release, Revision,
 };
+use kedge_disk::DiskError;
 use kedge_node::coordination::ChangeError;
 use kedge_node::registry::BucketRegistry;
 use kedge_sync::{RankedCondvar, RankedMutex, ranks::ClusterCurrent};
@@ -26,6 +27,8 @@ pub(super) struct FollowedMap {
     pub(super) map: Option<Arc<ClusterMap>>,
     /// True if something happened that the applier has not seen.
     pub(super) poked: bool,
+    /// The uuids of the buckets that the node has created.
+    created: BTreeSet<String>,
     /// The listeners, called once the node has applied a map of that revision, or a newer one.
     listeners: Vec<(Revision, AppliedListener)>,
     /// The reason why the map of the store is not followed; empty if it is.
@@ -67,6 +70,7 @@ impl Followed {
             registry,
             current: RankedMutex::new(FollowedMap {
                 map: started.saved.map.map(Arc::new),
+                created: started.saved.created,
                 poked: true,
                 listeners: Vec::new(),
                 refused: String::new(),
@@ -196,20 +200,63 @@ impl Followed {
         } else {
             self.check_first(&map)?;
         }
+        let created = current.created.iter();
+        let created = created.filter(|uuid| map.buckets.iter().any(|it| it.uuid() == Some(*uuid)));
         let saved = SavedNode {
-            uuid: self.entry.uuid.clone(),
-            secret: self.secret.clone(),
-            seen: self.store.seen(),
+            created: created.cloned().collect(),
             map: Some(map),
+            ..self.saved_node()
         };
         // Saved before it is followed: see the invariants.
         self.file.save(&saved)?;
+        current.created = saved.created;
         if let Some(map) = saved.map {
             tracing::info!(rev = map.revision.rev, "a new cluster map is followed");
             current.map = Some(Arc::new(map));
         }
         current.poked = true;
         Ok(true)
+    }
+
+    /// Returns the content of the node's file, without a map.
+    fn saved_node(&self) -> SavedNode {
+        SavedNode {
+            uuid: self.entry.uuid.clone(),
+            secret: self.secret.clone(),
+            seen: self.store.seen(),
+            created: BTreeSet::new(),
+            map: None,
+        }
+    }
+
+    /// Returns whether the node has created the bucket with that uuid.
+    pub(super) fn has_created(&self, uuid: &str) -> bool {
+        self.current.lock().created.contains(uuid)
+    }
+
+    /// Saves that the node has created the bucket with that uuid, before the bucket gets any data. On a full disk the next
+    /// start does that.
+    ///
+    /// # Errors
+    /// `Save`.
+    pub(super) fn note_created(&self, uuid: &str) -> Result<(), ClusterError> {
+        let mut current = self.current.lock();
+        if current.created.contains(uuid) {
+            return Ok(());
+        }
+        let mut created = current.created.clone();
+        created.insert(uuid.to_owned());
+        let saved = SavedNode {
+            created: created.clone(),
+            map: current.map.as_deref().cloned(),
+            ..self.saved_node()
+        };
+        match self.file.save(&saved) {
+            Err(error) if !is_no_space(&error) => return Err(error),
+            _ => {}
+        }
+        current.created = created;
+        Ok(())
     }
 
     /// Checks the first map: buckets that it does not have would be dropped.
@@ -290,8 +337,17 @@ impl Followed {
     }
 }
 
+/// Returns whether a full disk was the reason of a failed save.
+fn is_no_space(error: &ClusterError) -> bool {
+    let ClusterError::Save(error) = error else {
+        return false;
+    };
+    let error = error.downcast_ref::<DiskError>();
+    error.is_some_and(DiskError::is_no_space)
+}
+
 /// Returns the names and uuids of the buckets of a map.
-pub(super) fn bucket_uuids(map: &ClusterMap) -> impl Iterator<Item = (String, String)> {
+fn bucket_uuids(map: &ClusterMap) -> impl Iterator<Item = (String, String)> {
     map.buckets
         .iter()
         .filter_map(|bucket| Some((bucket.name.clone(), bucket.uuid()?.to_owned())))

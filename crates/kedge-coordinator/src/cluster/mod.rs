@@ -46,7 +46,7 @@ mod store;
 mod store_link;
 mod users;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock, Weak};
 use std::thread::JoinHandle;
@@ -65,7 +65,8 @@ use kedge_sync::{
 use zeroize::Zeroizing;
 
 use self::auto_failover::FailoverControl;
-use self::followed::{Followed, bucket_uuids};
+use self::followed::Followed;
+use self::lost_copies::FoundBuckets;
 use self::peer::{ASK_INTERVAL, ASK_TIMEOUT};
 use self::peers::Peers;
 use self::reconnect::Restart;
@@ -94,8 +95,6 @@ pub struct ClusterNode {
     store: Arc<Store>,
     registry: Arc<BucketRegistry>,
     replicator: Arc<Replicator>,
-    /// The names and uuids of the buckets in the map that was stored at the start.
-    stored: BTreeSet<(String, String)>,
     /// Locked during a change.
     changing: RankedMutex<ClusterChanging, ()>,
     /// The fenced nodes, which are about to be failed over, and the ends of the fences.
@@ -139,11 +138,11 @@ impl ClusterNode {
         users: Arc<Users>,
         (create, ports): (Option<&BucketConfig>, Ports),
     ) -> Result<Arc<Self>, ClusterError> {
-        let has_buckets = !registry.list().is_empty();
+        let found = FoundBuckets::of(&registry)?;
         let level = setup.options.release.levels.highest;
         let restart = Restart::now(setup.was_member());
-        let started = begin::start(&setup, ports, has_buckets, |node| {
-            if has_buckets {
+        let started = begin::start(&setup, ports, &found, |node| {
+            if !found.is_empty() {
                 let dir = setup.file.dir();
                 return Err(ClusterError::Membership(format!(
                     "{} has buckets and no {MAP_FILE}, and the coordination store has no map; a new cluster begins \
@@ -158,7 +157,6 @@ impl ClusterNode {
             user: CLUSTER_USER.to_owned(),
             password: Zeroizing::new(setup.secret.text().to_owned()),
         });
-        let stored = started.saved.map.iter().flat_map(bucket_uuids).collect();
         let store = setup.store;
         let data_lock = data_lock::identity(setup.file.dir(), store.is_remote());
         let followed = Followed::new(started, setup.file, store.clone(), registry.clone());
@@ -177,7 +175,6 @@ impl ClusterNode {
             replicator,
             users,
             shared_users: setup.users,
-            stored,
             changing: RankedMutex::default(),
             fenced: RankedMutex::default(),
             taken: RankedMutex::default(),

@@ -2,6 +2,7 @@
 //!
 //! With it, a node that cannot reach the coordination store continues after a restart.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -16,7 +17,9 @@ use serde_json::value::RawValue;
 /// The file in the data directory of a node of a cluster.
 pub const MAP_FILE: &str = "cluster-map.json";
 /// The version of the file.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
+/// The version without the list of created buckets.
+const VERSION_WITHOUT_BUCKETS: u32 = 2;
 
 /// The content of the file.
 #[derive(Serialize, Deserialize)]
@@ -28,6 +31,8 @@ struct SavedFile<'a> {
     secret: ClusterSecret,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     store: Option<SavedPosition>,
+    #[serde(default)]
+    created: BTreeSet<String>,
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     map: Option<&'a RawValue>,
 }
@@ -79,6 +84,8 @@ pub(super) struct SavedNode {
     pub(super) secret: ClusterSecret,
     /// The newest position of the coordination store that the node has seen.
     pub(super) seen: Option<StorePosition>,
+    /// The uuids of the buckets of the map that the node has created: one that is missing got lost.
+    pub(super) created: BTreeSet<String>,
     /// The followed map; `None` before the node is a member.
     pub(super) map: Option<ClusterMap>,
 }
@@ -128,7 +135,7 @@ impl NodeFile {
         let bytes = read_file(&*self.disk, &self.path).map_err(io)?;
         let SavedVersion { version } =
             serde_json::from_slice(&bytes).map_err(ClusterError::Damaged)?;
-        if version != VERSION {
+        if ![VERSION_WITHOUT_BUCKETS, VERSION].contains(&version) {
             return Err(ClusterError::Version {
                 found: version,
                 supported: VERSION,
@@ -145,11 +152,17 @@ impl NodeFile {
         let map = saved
             .map
             .map(|map| ClusterMap::from_json(map.get().as_bytes()));
+        let map = map.transpose()?;
+        let created = match version {
+            VERSION_WITHOUT_BUCKETS => map.iter().flat_map(bucket_uuids).collect(),
+            _ => saved.created,
+        };
         Ok(Some(SavedNode {
             uuid: saved.uuid,
             secret: saved.secret,
             seen: saved.store.and_then(|store| store.position()),
-            map: map.transpose()?,
+            created,
+            map,
         }))
     }
 
@@ -169,6 +182,7 @@ impl NodeFile {
             uuid: saved.uuid.clone(),
             secret: saved.secret.clone(),
             store: saved.seen.map(SavedPosition::from),
+            created: saved.created.clone(),
             map: map.as_deref(),
         };
         let bytes = serde_json::to_vec(&file).map_err(ClusterError::Damaged)?;
@@ -177,6 +191,12 @@ impl NodeFile {
         state_files::saved(&*self.disk, &self.path)
             .map_err(|error| ClusterError::Save(Box::new(error)))
     }
+}
+
+/// Returns the uuids of the buckets of a map.
+fn bucket_uuids(map: &ClusterMap) -> impl Iterator<Item = String> {
+    let uuids = map.buckets.iter().filter_map(|bucket| bucket.uuid());
+    uuids.map(str::to_owned)
 }
 
 /// Returns whether a state file exists; one that is missing from the list is an error.
@@ -217,6 +237,7 @@ mod tests {
                 store: u64::MAX,
                 revision: Revision(7),
             }),
+            created: BTreeSet::new(),
             map: Some(crate::cluster::testing::map(&["a"])),
         }
     }
@@ -241,6 +262,28 @@ mod tests {
         let error = store.load().unwrap_err();
         let is_first = matches!(error, ClusterError::Version { found: 1, .. });
         assert!(is_first, "{error}");
+    }
+
+    #[test]
+    fn buckets_of_a_file_without_a_list_count_as_created() {
+        let (disk, data_dir) = (Arc::new(SimDisk::new(1)), Path::new("/data"));
+        disk.create_dir_all(data_dir).unwrap();
+        let store = NodeFile::new(disk.clone(), data_dir, "a");
+        let mut node = saved();
+        let map = node.map.as_mut().expect("a map");
+        let settings = serde_json::json!({ "uuid": "1" });
+        map.add_bucket("bucket", settings, 4, 0).unwrap();
+        store.save(&node).unwrap();
+        assert_eq!(store.load().unwrap().expect("a node"), node);
+        let path = data_dir.join(MAP_FILE);
+        let text = String::from_utf8(read_file(&*disk, &path).unwrap()).unwrap();
+        let second =
+            text.replacen("\"version\":3", "\"version\":2", 1)
+                .replacen("\"created\":[],", "", 1);
+        assert!(second.len() < text.len(), "{text}");
+        replace_file(&*disk, &path, second.as_bytes()).unwrap();
+        node.created.insert("1".to_owned());
+        assert_eq!(store.load().unwrap().expect("a node"), node);
     }
 
     /// A node whose map got lost created a new cluster, or continued one that had gone on without it.

@@ -251,7 +251,7 @@ fn drained_node_is_not_failed_over() {
 }
 
 /// Exchanges the directory of the coordination store and a file, so that no node reaches the store, or back.
-fn exchange_store(dir: &Path) {
+pub(crate) fn exchange_store(dir: &Path) {
     let (there, away) = (dir.join("coordinator"), dir.join("away"));
     if !away.exists() {
         std::fs::write(&away, "").expect("written");

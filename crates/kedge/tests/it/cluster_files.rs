@@ -8,9 +8,12 @@ use std::thread;
 use std::time::Instant;
 
 use kedge::client::ClientConnection;
+use kedge_types::VbId;
+use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::cluster::{Cluster, put, serve_node, value_of};
+use crate::auto_failover::exchange_store;
+use crate::cluster::{Cluster, is_applied, is_whole, put, serve_node, value_of};
 use crate::missing::stop;
 use crate::process::{PASSWORD, PATIENCE, USER, kedge, run};
 
@@ -287,35 +290,151 @@ fn bucket_without_settings_on_a_node_is_served_after_adopt() {
     assert!(second.join("log").exists() && !second.join("bucket.json").exists());
 }
 
-/// A node whose bucket directory was removed began with an empty bucket, and logged "creating a bucket".
+/// Waits until a node has failed another one over by hand: it is refused while the other one seems to be alive.
+fn fail_over(cluster: &Cluster, by: usize, node: &str) {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let (code, _, why) = cluster.tool(by, &["failover", node]);
+        if code == Some(0) {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{why}");
+    }
+}
+
+/// A node whose bucket directory was removed began with an empty bucket, whose copies counted: when the other node was lost
+/// before they had caught up, they were promoted, and acknowledged SyncWrites were lost.
 #[test]
-fn missing_bucket_directory_of_a_node_is_an_error_in_its_log() {
+fn node_without_a_bucket_directory_is_failed_over_before_its_copies_count() {
     let dir = tempfile::tempdir().expect("a directory");
     let (cluster, written) = two_nodes(dir.path(), &["--replicas=1"]);
-    let missing = "the directory of a bucket was missing";
+    let missing = "the directories of buckets are missing: default";
     cluster.kill(1);
     drop(serve_node(dir.path(), 1));
     for node in 0..2 {
         let log = std::fs::read_to_string(dir.path().join(format!("n_{node}/kedge.log")));
         let log = log.expect("the log");
-        assert!(!log.contains(missing), "a new bucket is none: {log}");
+        assert!(!log.contains("missing"), "a new bucket is none: {log}");
     }
     std::fs::remove_dir_all(bucket_dir(dir.path(), 1)).expect("the directory");
+    // Nobody can fail it over.
+    cluster.signal(0, Signal::STOP);
+    exchange_store(dir.path());
+    let (code, _, why) = run(&mut serve_node(dir.path(), 1));
+    assert_eq!(code, Some(1), "{why}");
+    assert!(
+        why.contains(missing) && why.contains("without the coordination store"),
+        "{why}"
+    );
+    exchange_store(dir.path());
+    let (code, _, why) = run(&mut serve_node(dir.path(), 1));
+    assert_eq!(code, Some(1), "{why}");
+    let remedy = "kedge cluster failover n_1 --force";
+    assert!(why.contains(missing) && why.contains(remedy), "{why}");
+    assert!(!bucket_dir(dir.path(), 1).exists());
+    cluster.signal(0, Signal::CONT);
+
     let node = cluster.serve(dir.path(), 1);
+    cluster.wait_status(0, "the node is failed over", |status| {
+        status["nodes"][1]["failedOver"] == true
+    });
     check(&mut [cluster.connect(0), cluster.connect(1)], &written);
+    let (code, _, why) = cluster.tool(0, &["recover", "n_1"]);
+    assert_eq!(code, Some(0), "{why}");
+    cluster.wait_status(0, "it has copies again", is_whole);
     let log = stop(node);
-    let line = log.lines().find(|line| line.contains(missing));
+    let line = log
+        .lines()
+        .find(|line| line.contains("the directory of a bucket was missing"));
     let line = line.unwrap_or_else(|| panic!("{log}"));
     assert!(
         line.contains("ERROR") && line.contains("n_1/buckets/default"),
         "{line}"
     );
-    assert_eq!(log.matches(missing).count(), 1, "{log}");
-    // The next start has the directory.
+    // The next start has the directory, and the copies count.
     let node = cluster.serve(dir.path(), 1);
-    check(&mut [cluster.connect(0), cluster.connect(1)], &written);
+    cluster.wait_status(0, "it is back", is_whole);
+    cluster.kill(0);
+    fail_over(&cluster, 1, "n_0");
+    check(&mut [cluster.connect(1)], &written);
     let log = stop(node);
-    assert!(!log.contains(missing), "{log}");
+    assert!(!log.contains("missing"), "{log}");
+}
+
+/// Moves the file of a vBucket away, of a node that is not running.
+fn move_file(from: &Path, to: &Path, vb: u16) {
+    let mut moved = 0;
+    for entry in std::fs::read_dir(from).expect("a directory") {
+        let name = entry.expect("a name").file_name();
+        if name.to_string_lossy().starts_with(&format!("{vb}.couch.")) {
+            std::fs::rename(from.join(&name), to.join(&name)).expect("moved");
+            moved += 1;
+        }
+    }
+    assert_eq!(moved, 1, "the vBucket has a file");
+}
+
+/// A vBucket whose file is missing is quarantined, and its copy does not count. A reset gives the copy up, and it began with what
+/// the log had while the others counted it.
+#[test]
+fn copy_without_its_file_does_not_count_and_is_not_reset_while_others_count_it() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let away = tempfile::tempdir().expect("a directory");
+    let (cluster, written) = two_nodes(dir.path(), &["--replicas=1"]);
+    // The node has a replica of it.
+    let (key, _) = written
+        .iter()
+        .find(|(_, node)| *node == 0)
+        .expect("half of them");
+    let vb = VbId::of_key(key.as_bytes(), 64).get();
+    cluster.signal(1, Signal::TERM);
+    drop(serve_node(dir.path(), 1));
+    move_file(&bucket_dir(dir.path(), 1), away.path(), vb);
+    let node = StartingNode::start(dir.path(), 1);
+    node.wait_log("the vBucket is quarantined");
+    let is_up = |status: &Value| status["nodes"][1]["up"] == true;
+    cluster.wait_status(0, "the node is up", |status| {
+        is_up(status) && is_applied(status)
+    });
+    let reset = |node: usize| {
+        let url = format!("http://{}", cluster.mgmt(node));
+        let vb = vb.to_string();
+        let mut command = kedge(&["vbucket", "reset", &vb, "default"]);
+        run(command.args(["-U", &url, "-u", USER, "-P", PASSWORD]))
+    };
+    let (code, _, why) = reset(1);
+    assert_eq!(code, Some(1), "{why}");
+    assert!(why.contains("kedge cluster failover"), "{why}");
+    cluster.kill(0);
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let (code, _, why) = cluster.tool(1, &["failover", "n_0"]);
+        assert_eq!(code, Some(1), "{why}");
+        if why.contains("it is not known how far the copies of n_1 are") {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{why}");
+    }
+    // The administrator gives the copy up, and the node gets it from the other one.
+    let _first = cluster.serve(dir.path(), 0);
+    drop(node);
+    fail_over(&cluster, 0, "n_1");
+    drop(serve_node(dir.path(), 1));
+    let node = StartingNode::start(dir.path(), 1);
+    node.wait_log("the vBucket is quarantined");
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        // Until the node follows the map without it.
+        let (code, _, why) = reset(1);
+        if code == Some(0) {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{why}");
+    }
+    let (code, _, why) = cluster.tool(0, &["recover", "n_1"]);
+    assert_eq!(code, Some(0), "{why}");
+    cluster.wait_status(0, "it has all copies again", is_whole);
+    check(&mut [cluster.connect(0), cluster.connect(1)], &written);
 }
 
 /// The node began with empty copies, which counted as the others.
