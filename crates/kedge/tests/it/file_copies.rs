@@ -30,14 +30,14 @@ fn new_node(dir: &Path) -> Command {
     command
 }
 
-fn figure(connection: &mut ClientConnection, name: &str) -> u64 {
+pub(crate) fn figure(connection: &mut ClientConnection, name: &str) -> u64 {
     let all = connection.stat("").expect("statistics");
     let found = all.iter().find(|(known, _)| known == name);
     let found = found.unwrap_or_else(|| panic!("no {name}"));
     found.1.parse().expect("a number")
 }
 
-fn wait_for_figure(server: &Server, name: &str, is: impl Fn(u64) -> bool) -> u64 {
+pub(crate) fn wait_for_figure(server: &Server, name: &str, is: impl Fn(u64) -> bool) -> u64 {
     let deadline = Instant::now() + PATIENCE;
     loop {
         // There may be no bucket yet.

@@ -18,6 +18,7 @@ mod crash_users;
 mod disk;
 mod faults;
 mod file_copies;
+mod file_copies_collections;
 mod floods;
 mod health;
 mod histories;
