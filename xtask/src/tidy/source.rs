@@ -34,6 +34,10 @@ const UNSAFE: Reserved = Reserved {
             "the global allocator of the binary, whose functions are foreign",
         ),
         (
+            "crates/kedge/src/serve/start_pages.rs",
+            "unmaps pages of the binary, which the system maps again",
+        ),
+        (
             "crates/kedge-bucket/tests/it/counting.rs",
             "an allocator that counts, for tests",
         ),

@@ -9,6 +9,7 @@ mod bucket;
 mod cluster;
 mod memcached;
 mod signals;
+mod start_pages;
 
 pub(crate) use bucket::config as bucket_config;
 pub(crate) use cluster::coordinator;
@@ -17,7 +18,7 @@ use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::mpsc::{self, Receiver, RecvError, Sender};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -42,6 +43,10 @@ use crate::{output, permissions};
 /// The exit code after a failed sync, when the content of the disk is unknown (`EX_IOERR` of sysexits.h).
 const EXIT_IO: i32 = 74;
 const USERS_FILE: &str = "users.json";
+/// The time from the start of the server until the pages of the binary that only the start needed are unmapped.
+const UNMAP_AFTER: Duration = Duration::from_secs(2);
+/// The timeout of a wait that nothing but an event ends.
+const FOREVER: Duration = Duration::MAX;
 
 /// The reason why the server does not run.
 #[derive(Debug, thiserror::Error)]
@@ -170,8 +175,9 @@ fn run_until_stopped(
     audited: &Users,
     shutdown_timeout: Duration,
 ) -> Result<(), ServeError> {
+    let mut timeout = UNMAP_AFTER;
     loop {
-        match inbox.recv() {
+        match inbox.recv_timeout(timeout) {
             Ok(event @ (ServeEvent::Loaded(_) | ServeEvent::Clustered)) => {
                 if let ServeEvent::Loaded(bucket) = event
                     && let Err(error) = check_loaded(server.registry(), &bucket)
@@ -193,8 +199,12 @@ fn run_until_stopped(
                 tracing::info!("stopped");
                 return Ok(());
             }
+            Err(RecvTimeoutError::Timeout) => {
+                start_pages::unmap();
+                timeout = FOREVER;
+            }
             // The thread that waits for signals never ends.
-            Err(RecvError) => unreachable!("signals are always watched"),
+            Err(RecvTimeoutError::Disconnected) => unreachable!("signals are always watched"),
         }
     }
 }

@@ -440,6 +440,24 @@ fn memory_never_uses_huge_pages() {
 }
 
 #[test]
+fn pages_that_only_the_start_needed_are_unmapped() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let server = Server::start(dir.path(), &[]);
+    let mapped = || -> u64 {
+        let pages = server.status("RssFile");
+        pages.trim_end_matches(" kB").parse().expect("a number")
+    };
+    let (at_start, deadline) = (mapped(), Instant::now() + PATIENCE);
+    while mapped() > at_start * 3 / 4 {
+        assert!(Instant::now() < deadline, "{} of {at_start} kB", mapped());
+        // sleep: the kernel reports no change of a process's memory, so it is polled.
+        thread::sleep(Duration::from_millis(50));
+    }
+    let stored = server.connect().set(b"key", b"value", None);
+    stored.expect("the code is mapped again");
+}
+
+#[test]
 fn start_logs_the_begin_and_end_of_loading() {
     let dir = tempfile::tempdir().expect("a directory");
     let server = Server::start(dir.path(), &[]);
