@@ -37,14 +37,7 @@ func TestAKilledNodeIsFailedOverAutomatically(t *testing.T) {
 			all.failOverBySelf(t, "1s")
 			load := startClients(t, all, allLevels...)
 			load.more(t, 500)
-			last(all).kill()
-			all.hasFailedOver(t, last(all))
-			if count > 2 {
-				// Two nodes of three are a majority.
-				load.more(t, 500)
-			}
-			start(t, last(all))
-			all.recover(t, last(all))
+			all.lose(t, load, func(lost *node) { all.hasFailedOver(t, lost) })
 			load.more(t, 500)
 			load.finish(t)
 		})
@@ -58,8 +51,10 @@ func TestAStoppedNodeIsFailedOverAutomatically(t *testing.T) {
 	all.failOverBySelf(t, "1s")
 	load := startClients(t, all, allLevels...)
 	load.more(t, 500)
+	load.mayFail(nodeLost)
 	last(all).stop(t)
 	all.hasFailedOver(t, last(all))
+	load.isOver()
 	load.more(t, 500)
 	last(all).goOn(t)
 	load.more(t, 500)
@@ -74,6 +69,8 @@ func TestANodeThatLostItsDiskIsFailedOver(t *testing.T) {
 	all := clusterOf(t, 3, 1, nil)
 	load := startClients(t, all, allLevels...)
 	load.more(t, 500)
+	// A chain of one cannot commit.
+	load.mayFail(majorityLost)
 	last(all).kill()
 	if err := os.RemoveAll(filepath.Join(last(all).directory, "data")); err != nil {
 		t.Fatal(err)
@@ -82,13 +79,16 @@ func TestANodeThatLostItsDiskIsFailedOver(t *testing.T) {
 	all.hasFailedOver(t, last(all))
 	all.recover(t, last(all))
 	all.caughtUp(t)
+	load.isOver()
 	load.more(t, 300)
+	load.mayFail(majorityLost)
 	all[0].kill()
 	until(t, "its actives are elsewhere", func() bool { return all[1].tool(t, "failover", all[0].name) == nil })
 	load.more(t, 300)
-	// A chain of one cannot commit what was in flight.
 	start(t, all[0])
-	until(t, "it is back", func() bool { return all[1].tool(t, "recover", all[0].name) == nil })
+	all[1:].recover(t, all[0])
+	all[1:].caughtUp(t)
+	load.isOver()
 	load.more(t, 300)
 	load.finish(t)
 }

@@ -17,8 +17,11 @@ import (
 type etcd struct {
 	name, directory, host string
 	client, peer          int
+	release               etcdRelease
 	// All members with their addresses.
 	cluster string
+	// The directory of its data, below its own.
+	data string
 	// Words before the binary.
 	before  []string
 	command *exec.Cmd
@@ -27,35 +30,95 @@ type etcd struct {
 // etcds are all members of a store.
 type etcds []*etcd
 
-// wantEtcd skips the test without KEDGE_TEST_ETCD. `make test-etcd` installs etcd and sets it.
+// etcdRelease is a release of etcd, with the paths of its programs.
+type etcdRelease struct{ name, server, ctl, restorer string }
+
+var (
+	// debian is the release of the PATH, 3.4 in Debian 12.
+	debian = etcdRelease{name: "Debian's", server: "etcd", ctl: "etcdctl", restorer: "etcdctl"}
+	// current is the release that tests/etcd/go.mod names.
+	current = etcdRelease{
+		name: "a current", server: "../../.cache/etcd/server", ctl: "../../.cache/etcd/etcdctl",
+		restorer: "../../.cache/etcd/etcdutl",
+	}
+)
+
+// program returns the command that runs a program of a release.
+func (r etcdRelease) program(t *testing.T, before []string, program string, words ...string) *exec.Cmd {
+	t.Helper()
+	path, err := exec.LookPath(program)
+	if err != nil {
+		t.Fatalf("%s etcd is missing: %v: run `tests/run prepare etcd`", r.name, err)
+	}
+	words = append(append(append([]string{}, before...), path), words...)
+	command := exec.Command(words[0], words[1:]...)
+	// 3.4 starts on ARM with that only.
+	command.Env = append(os.Environ(), "ETCDCTL_API=3", "ETCD_UNSUPPORTED_ARCH=arm64")
+	return command
+}
+
+// introduce logs the version.
+func (r etcdRelease) introduce(t *testing.T) {
+	t.Helper()
+	output, err := r.program(t, nil, r.server, "--version").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	version, _, _ := strings.Cut(string(output), "\n")
+	t.Logf("%s etcd: %s", r.name, version)
+}
+
+// wantEtcd skips the test without KEDGE_TEST_ETCD. `make test-etcd` installs etcd, sets it, and runs the tests whose names begin
+// with TestEtcd.
 func wantEtcd(t *testing.T) {
 	t.Helper()
+	if !strings.HasPrefix(t.Name(), "TestEtcd") {
+		t.Fatal("a test that needs etcd has a name that begins with TestEtcd")
+	}
 	if os.Getenv("KEDGE_TEST_ETCD") == "" {
 		t.Skip("SKIPPED: make test-etcd runs this")
 	}
 }
 
 // newEtcd starts a store of one member.
-func newEtcd(t *testing.T) *etcd {
+func newEtcd(t *testing.T, release etcdRelease) *etcd {
+	t.Helper()
+	return newEtcdsHere(t, release, 1)[0]
+}
+
+// newEtcdsHere starts a store of some members that have the host of the test.
+func newEtcdsHere(t *testing.T, release etcdRelease, count int) (made etcds) {
 	t.Helper()
 	wantEtcd(t)
-	ports := freePorts(t, 2)
-	made := etcds{{name: "one", directory: t.TempDir(), host: "127.0.0.1", client: ports[0], peer: ports[1]}}
+	for number := range count {
+		ports := freePorts(t, 2)
+		made = append(made, &etcd{
+			name: fmt.Sprintf("m%d", number), directory: t.TempDir(), host: "127.0.0.1", client: ports[0], peer: ports[1],
+			release: release,
+		})
+	}
 	made.run(t)
-	return made[0]
+	return made
+}
+
+// inEtcd starts a store of one member, and returns its address for nodes.
+func inEtcd(t *testing.T, release etcdRelease) string {
+	t.Helper()
+	return etcds{newEtcd(t, release)}.url()
 }
 
 // firstMember is the number of the namespace of the first member of etcd. Those of nodes are below.
 const firstMember = 10
 
 // newEtcds starts a store of three members in namespaces of their own, [firstMember] and the next two.
-func newEtcds(t *testing.T, net *network) etcds {
+func newEtcds(t *testing.T, release etcdRelease, net *network) etcds {
 	t.Helper()
 	var made etcds
 	for number := range 3 {
 		host, before := net.add(firstMember + number)
 		made = append(made, &etcd{
 			name: fmt.Sprintf("m%d", number), directory: t.TempDir(), host: host, client: 2379, peer: 2380, before: before,
+			release: release,
 		})
 	}
 	made.run(t)
@@ -65,12 +128,13 @@ func newEtcds(t *testing.T, net *network) etcds {
 // run starts all members for the first time, and ends them with the test.
 func (all etcds) run(t *testing.T) {
 	t.Helper()
+	all[0].release.introduce(t)
 	var members []string
 	for _, each := range all {
-		members = append(members, fmt.Sprintf("%s=http://%s:%d", each.name, each.host, each.peer))
+		members = append(members, each.name+"="+each.peerURL())
 	}
 	for _, each := range all {
-		each.cluster = strings.Join(members, ",")
+		each.cluster, each.data = strings.Join(members, ","), "data"
 		t.Cleanup(each.kill)
 	}
 	all.start(t)
@@ -102,15 +166,16 @@ func (all etcds) url() string {
 	return "etcd://" + strings.Join(members, ",") + "/test"
 }
 
+func (e *etcd) peerURL() string { return fmt.Sprintf("http://%s:%d", e.host, e.peer) }
+
 func (e *etcd) start(t *testing.T) { t.Helper(); etcds{e}.start(t) }
 
 func (e *etcd) begin(t *testing.T) {
 	t.Helper()
-	client, peer := fmt.Sprintf("http://%s:%d", e.host, e.client), fmt.Sprintf("http://%s:%d", e.host, e.peer)
-	words := append(append([]string{}, e.before...), "etcd", "--data-dir", filepath.Join(e.directory, "data"), "--name", e.name,
-		"--listen-client-urls", client, "--advertise-client-urls", client,
+	client, peer := fmt.Sprintf("http://%s:%d", e.host, e.client), e.peerURL()
+	e.command = e.release.program(t, e.before, e.release.server, "--data-dir", filepath.Join(e.directory, e.data),
+		"--name", e.name, "--listen-client-urls", client, "--advertise-client-urls", client,
 		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", e.cluster)
-	e.command = exec.Command(words[0], words[1:]...)
 	e.command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := e.command.Start(); err != nil {
 		t.Fatal(err)
@@ -158,7 +223,7 @@ func (n *node) servesBy(t *testing.T, reason string) {
 // Clients do not notice that etcd is gone. The cluster cannot be changed before it is back.
 func TestEtcdIsKilledAndRestarted(t *testing.T) {
 	t.Parallel()
-	store := newEtcd(t)
+	store := newEtcd(t, debian)
 	all := clusterIn(t, etcds{store}.url(), t.TempDir(), 3, 2, nil)
 	load := startClients(t, all, allLevels...)
 	load.more(t, 300)
@@ -172,6 +237,7 @@ func TestEtcdIsKilledAndRestarted(t *testing.T) {
 		t.Fatalf("the refusal does not name the store: %v", err)
 	}
 	// A node that was a member starts without the store. It has no lease, and promises the others nothing.
+	load.mayFail(nodeLost)
 	last(all).kill()
 	last(all).begin(t)
 	for _, each := range all[:2] {
@@ -179,23 +245,20 @@ func TestEtcdIsKilledAndRestarted(t *testing.T) {
 	}
 	store.start(t)
 	last(all).waitReady(t)
+	load.areServed(t)
+	load.isOver()
 	load.more(t, 300)
 	until(t, "the cluster can be changed", func() bool { return all[1].createBucket(t, "second") == nil })
-	last(all).kill()
-	all.failOver(t, last(all))
-	load.more(t, 300)
-	start(t, last(all))
-	all.recover(t, last(all))
+	all.lose(t, load, func(lost *node) { all.failOver(t, lost) })
 	load.more(t, 300)
 	load.finish(t)
 }
 
 // Without etcd nothing is failed over, and without the promise of the lost node nobody serves. Both end when etcd is back.
-func TestANodeIsLostWhileEtcdIsGone(t *testing.T) {
+func TestEtcdIsGoneWhenANodeIsLost(t *testing.T) {
 	t.Parallel()
-	store := newEtcd(t)
-	url := fmt.Sprintf("etcd://127.0.0.1:%d/test", store.client)
-	all := clusterIn(t, url, t.TempDir(), 3, 2, nil)
+	store := newEtcd(t, current)
+	all := clusterIn(t, etcds{store}.url(), t.TempDir(), 3, 2, nil)
 	all.failOverBySelf(t, "1s")
 	load := startClients(t, all, allLevels...)
 	load.more(t, 300)
@@ -204,15 +267,13 @@ func TestANodeIsLostWhileEtcdIsGone(t *testing.T) {
 		each.servesBy(t, "promises")
 	}
 	load.more(t, 300)
-	last(all).kill()
-	for _, each := range all[:2] {
-		each.becomes(t, "noLease")
-	}
-	store.start(t)
-	all.hasFailedOver(t, last(all))
-	load.more(t, 300)
-	start(t, last(all))
-	all.recover(t, last(all))
+	all.lose(t, load, func(lost *node) {
+		for _, each := range all[:2] {
+			each.becomes(t, "noLease")
+		}
+		store.start(t)
+		all.hasFailedOver(t, lost)
+	})
 	load.more(t, 300)
 	load.finish(t)
 }

@@ -12,13 +12,15 @@ import (
 	"github.com/couchbase/gocb/v2"
 )
 
+// embedded returns the address of a coordination store without etcd, in a directory.
+func embedded(directory string) string { return "embedded:" + filepath.Join(directory, "coordinator") }
+
 // clusterOf starts nodes of a cluster in which each vBucket has `replicas`, in namespaces of their own if there is a
 // network.
 func clusterOf(t *testing.T, count, replicas int, net *network) nodes {
 	t.Helper()
 	directory := t.TempDir()
-	store := "embedded:" + filepath.Join(directory, "coordinator")
-	return clusterIn(t, store, directory, count, replicas, net)
+	return clusterIn(t, embedded(directory), directory, count, replicas, net)
 }
 
 // clusterIn starts nodes of a cluster in a coordination store.
@@ -91,13 +93,13 @@ func (all nodes) failOver(t *testing.T, lost *node) {
 	}
 }
 
-// recover puts a node back that runs again.
+// recover puts a node back that runs again; the first node carries it out.
 func (all nodes) recover(t *testing.T, back *node) {
 	t.Helper()
 	until(t, back.name+" is put back", func() bool { return all[0].tool(t, "recover", back.name) == nil })
 }
 
-// caughtUp waits until all that were put back count.
+// caughtUp waits until all that were put back count, as the first node says.
 func (all nodes) caughtUp(t *testing.T) {
 	t.Helper()
 	until(t, "all copies count", func() bool { return all[0].status(t).MissingCopies == 0 })
@@ -107,6 +109,30 @@ func (n *node) stop(t *testing.T) { t.Helper(); n.signal(t, syscall.SIGSTOP) }
 func (n *node) goOn(t *testing.T) { t.Helper(); n.signal(t, syscall.SIGCONT) }
 func last[T any](all []T) T       { return all[len(all)-1] }
 
+// lose kills the last node, lets others take over, and puts it back.
+func (all nodes) lose(t *testing.T, load *clients, failOver func(lost *node)) {
+	t.Helper()
+	// Two nodes of three are a majority, and one of two is none.
+	isMajority := len(all) > 2
+	allowed := majorityLost
+	if isMajority {
+		allowed = nodeLost
+	}
+	load.mayFail(allowed)
+	last(all).kill()
+	failOver(last(all))
+	if isMajority {
+		load.isOver()
+		load.more(t, 500)
+	}
+	start(t, last(all))
+	all.recover(t, last(all))
+	if !isMajority {
+		all.caughtUp(t)
+		load.isOver()
+	}
+}
+
 // A node dies under durable writes, its replicas take over, and it comes back.
 func TestAKilledNodeIsFailedOver(t *testing.T) {
 	for _, count := range []int{2, 3} {
@@ -115,14 +141,7 @@ func TestAKilledNodeIsFailedOver(t *testing.T) {
 			all := clusterOf(t, count, count-1, nil)
 			load := startClients(t, all, allLevels...)
 			load.more(t, 500)
-			last(all).kill()
-			all.failOver(t, last(all))
-			if count > 2 {
-				// Two nodes of three are a majority.
-				load.more(t, 500)
-			}
-			start(t, last(all))
-			all.recover(t, last(all))
+			all.lose(t, load, func(lost *node) { all.failOver(t, lost) })
 			load.more(t, 500)
 			load.finish(t)
 		})
@@ -135,9 +154,11 @@ func TestAStoppedNodeIsFailedOver(t *testing.T) {
 	all := clusterOf(t, 3, 2, nil)
 	load := startClients(t, all, allLevels...)
 	load.more(t, 500)
+	load.mayFail(nodeLost)
 	last(all).stop(t)
 	load.stall(t)
 	all.failOver(t, last(all))
+	load.isOver()
 	load.more(t, 500)
 	last(all).goOn(t)
 	load.more(t, 500)
@@ -155,8 +176,11 @@ func TestAKilledNodeComesBack(t *testing.T) {
 			load := startClients(t, all, allLevels...)
 			for _, each := range all {
 				load.more(t, 300)
+				load.mayFail(nodeLost)
 				each.kill()
 				start(t, each)
+				load.areServed(t)
+				load.isOver()
 			}
 			load.more(t, 300)
 			load.finish(t)
@@ -171,10 +195,13 @@ func TestAllNodesAreKilled(t *testing.T) {
 	load := startClients(t, all, gocb.DurabilityLevelPersistToMajority)
 	for range 2 {
 		load.more(t, 300)
+		load.mayFail(nodeLost)
 		for _, each := range all {
 			each.kill()
 		}
 		start(t, all...)
+		load.areServed(t)
+		load.isOver()
 	}
 	load.more(t, 300)
 	load.finish(t)
@@ -187,9 +214,11 @@ func TestACutNodeIsFailedOver(t *testing.T) {
 	all := clusterOf(t, 3, 2, net)
 	load := startClients(t, all, allLevels...)
 	load.more(t, 500)
+	load.mayFail(nodeLost)
 	net.cut(2)
 	load.stall(t)
 	all.failOver(t, all[2])
+	load.isOver()
 	load.more(t, 500)
 	net.mend(2)
 	load.more(t, 500)
@@ -206,9 +235,12 @@ func TestACutNodeComesBack(t *testing.T) {
 	load := startClients(t, all, allLevels...)
 	for number := range all {
 		load.more(t, 300)
+		load.mayFail(nodeLost)
 		net.cut(number)
 		load.stall(t)
 		net.mend(number)
+		load.areServed(t)
+		load.isOver()
 	}
 	load.more(t, 300)
 	load.finish(t)
@@ -244,10 +276,12 @@ func partedFromItsReplicas(t *testing.T, wait func(*clients), levels ...gocb.Dur
 	all := clusterOf(t, 3, 2, net)
 	load := startClients(t, all, levels...)
 	load.more(t, 500)
+	load.mayFail(nodeLost)
 	net.part(2, 0)
 	net.part(2, 1)
 	wait(load)
 	all.failOver(t, all[2])
+	load.isOver()
 	load.more(t, 500)
 	net.join(2, 0)
 	net.join(2, 1)

@@ -61,10 +61,7 @@ func TestActivesMoveBackUnderLoad(t *testing.T) {
 			load := startClients(t, all, allLevels...)
 			load.more(t, 300)
 			for range 2 {
-				last(all).kill()
-				all.failOver(t, last(all))
-				start(t, last(all))
-				all.recover(t, last(all))
+				all.lose(t, load, func(lost *node) { all.failOver(t, lost) })
 				all.caughtUp(t)
 				if has, _ := all[0].actives(t); has[last(all).name] != 0 {
 					t.Fatalf("it is a replica only: %v", has)
@@ -111,10 +108,7 @@ func TestANodeDiesWhileVBucketsMove(t *testing.T) {
 			load := startClients(t, all, allLevels...)
 			load.more(t, 300)
 			// What n_2 had is led by others, and it is a replica.
-			last(all).kill()
-			all.failOver(t, last(all))
-			start(t, last(all))
-			all.recover(t, last(all))
+			all.lose(t, load, func(lost *node) { all.failOver(t, lost) })
 			all.caughtUp(t)
 			load.more(t, 300)
 			moved := make(chan error, 1)
@@ -127,8 +121,10 @@ func TestANodeDiesWhileVBucketsMove(t *testing.T) {
 				has, moving := all[0].actives(t)
 				return moving > 0 || has[last(all).name] > 0
 			})
+			load.mayFail(nodeLost)
 			dies.kill()
 			until(t, "it is failed over", func() bool { return all[0].tool(t, "failover", dies.name) == nil })
+			load.isOver()
 			load.more(t, 300)
 			start(t, dies)
 			all.recover(t, dies)

@@ -127,9 +127,12 @@ func TestTheCableOfOneNodeIsCut(t *testing.T) {
 	load := startClients(t, all, gocb.DurabilityLevelMajority, gocb.DurabilityLevelPersistToMajority)
 	for range 2 {
 		load.more(t, 300)
+		load.mayFail(nodeLost)
 		net.cut(0)
 		load.stall(t)
 		net.mend(0)
+		load.areServed(t)
+		load.isOver()
 	}
 	load.more(t, 300)
 	load.finish(t)

@@ -13,8 +13,11 @@ func TestOneNodeIsKilled(t *testing.T) {
 	load := startClients(t, all, gocb.DurabilityLevelMajorityAndPersistOnMaster, gocb.DurabilityLevelPersistToMajority)
 	for range 3 {
 		load.more(t, 300)
+		load.mayFail(nodeLost)
 		all[0].kill()
 		start(t, all[0])
+		load.areServed(t)
+		load.isOver()
 	}
 	load.more(t, 300)
 	load.finish(t)

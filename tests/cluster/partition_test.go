@@ -18,8 +18,13 @@ type leaseStatus struct {
 
 // clusterStatus is what a node says of the cluster.
 type clusterStatus struct {
-	Coordinator struct{ Lease leaseStatus }
-	Nodes       []struct {
+	Coordinator struct {
+		Lease         leaseStatus
+		WentBackwards bool
+		// Empty if the store can be used.
+		Trouble string
+	}
+	Nodes []struct {
 		Name       string
 		FailedOver bool
 	}
@@ -71,12 +76,12 @@ type divisible struct {
 
 // startDivisible starts nodes that all have a copy of each vBucket, a store of three members, automatic failover after this
 // time, and clients. Nodes and members are in namespaces, with cables that can be slow if they are `relayed`.
-func startDivisible(t *testing.T, count int, timeout string, relayed bool) divisible {
+func startDivisible(t *testing.T, count int, timeout string, release etcdRelease, relayed bool) divisible {
 	t.Helper()
 	wantEtcd(t)
 	net := newNetwork(t)
 	net.relayed = relayed
-	store := newEtcds(t, net)
+	store := newEtcds(t, release, net)
 	all := clusterIn(t, store.url(), t.TempDir(), count, count-1, net)
 	all.failOverBySelf(t, timeout)
 	load := startClients(t, all, allLevels...)
@@ -84,12 +89,13 @@ func startDivisible(t *testing.T, count int, timeout string, relayed bool) divis
 	return divisible{net: net, all: all, store: store, load: load}
 }
 
-// recovered puts the last node back, and ends the test when all copies count.
+// recovered puts the last node back, and ends the test when all copies count. Without a majority clients saw errors until then.
 func (d divisible) recovered(t *testing.T) {
 	t.Helper()
 	d.all.recover(t, last(d.all))
 	d.load.more(t, 300)
 	d.all.caughtUp(t)
+	d.load.isOver()
 	d.load.finish(t)
 }
 
@@ -101,7 +107,7 @@ func TestEtcdAndNodesAreDivided(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			it := startDivisible(t, 3, "1s", false)
+			it := startDivisible(t, 3, "1s", current, false)
 			net, all, load := it.net, it.all, it.load
 			each := func(change func(from, to int)) {
 				for _, inside := range []int{2, firstMember + 2} {
@@ -115,8 +121,10 @@ func TestEtcdAndNodesAreDivided(t *testing.T) {
 					}
 				}
 			}
+			load.mayFail(nodeLost)
 			each(net.lose)
 			all.hasFailedOver(t, last(all))
+			load.isOver()
 			load.more(t, 500)
 			each(net.carry)
 			load.more(t, 300)
@@ -128,8 +136,9 @@ func TestEtcdAndNodesAreDivided(t *testing.T) {
 // Only the connections of a node to etcd are lost. Whether it is failed over or not: clients are served.
 func TestEtcdIsOutOfReachOfOneNode(t *testing.T) {
 	t.Parallel()
-	it := startDivisible(t, 3, "1s", false)
+	it := startDivisible(t, 3, "1s", debian, false)
 	net, all, store, load := it.net, it.all, it.store, it.load
+	load.mayFail(nodeLost)
 	for number := range store {
 		net.part(2, firstMember+number)
 	}
@@ -142,6 +151,8 @@ func TestEtcdIsOutOfReachOfOneNode(t *testing.T) {
 	if last(all[0].clusterStatus(t).Nodes).FailedOver {
 		all.recover(t, last(all))
 	}
+	load.areServed(t)
+	load.isOver()
 	load.more(t, 300)
 	all.caughtUp(t)
 	load.finish(t)
@@ -149,9 +160,10 @@ func TestEtcdIsOutOfReachOfOneNode(t *testing.T) {
 
 // A node does not reach etcd, and serves by the promises of the others. Meanwhile somebody starts it on another machine with
 // its disk. The new process serves when the old one does not any more.
-func TestANodeIsStartedOnAnotherMachine(t *testing.T) {
+func TestEtcdANodeIsStartedOnAnotherMachine(t *testing.T) {
 	t.Parallel()
-	it := startDivisible(t, 3, "1s", false)
+	it := startDivisible(t, 3, "1s", debian, false)
+	// Its files are copied.
 	it.load.stop()
 	old := last(it.all)
 	for number := range it.store {
@@ -176,12 +188,19 @@ func TestANodeIsStartedOnAnotherMachine(t *testing.T) {
 	if !strings.Contains(moved.log(), "the lease of this node is held by another process") {
 		t.Error("the new process did not wait for the old one")
 	}
+	// Clients still know the address of the old process.
+	it.load.mayFail(nodeLost)
+	it.load.begin(uint64(time.Now().UnixNano()))
+	it.load.areServed(t)
+	it.load.isOver()
+	it.load.more(t, 300)
+	it.load.finish(t)
 }
 
 // etcd's leader hangs, and dies. Another one is elected, and no node is failed over.
 func TestEtcdLosesItsLeader(t *testing.T) {
 	t.Parallel()
-	it := startDivisible(t, 3, "1s", false)
+	it := startDivisible(t, 3, "1s", current, false)
 	all, store, load := it.all, it.store, it.load
 	for _, member := range store {
 		member.signal(t, syscall.SIGSTOP)
@@ -204,7 +223,7 @@ func TestEtcdLosesItsLeader(t *testing.T) {
 // dies meanwhile is failed over when etcd is back, and not before.
 func TestEtcdLosesItsMajority(t *testing.T) {
 	t.Parallel()
-	it := startDivisible(t, 3, "1s", false)
+	it := startDivisible(t, 3, "1s", debian, false)
 	all, store, load := it.all, it.store, it.load
 	for _, member := range store[1:] {
 		member.kill()
@@ -218,11 +237,13 @@ func TestEtcdLosesItsMajority(t *testing.T) {
 			t.Errorf("%s stopped serving: %+v", each.name, lease)
 		}
 	}
+	load.mayFail(nodeLost)
 	last(all).kill()
 	all[0].losesStore(t)
 	all.hasNoFailover(t)
 	store[1:].start(t)
 	all.hasFailedOver(t, last(all))
+	load.isOver()
 	load.more(t, 300)
 	start(t, last(all))
 	it.recovered(t)
@@ -232,7 +253,7 @@ func TestEtcdLosesItsMajority(t *testing.T) {
 func TestEtcdAndNodesAreFarAway(t *testing.T) {
 	t.Parallel()
 	// A lost frame is sent again after 200 ms.
-	it := startDivisible(t, 3, "3s", true)
+	it := startDivisible(t, 3, "3s", debian, true)
 	net, all, load := it.net, it.all, it.load
 	for _, number := range []int{2, firstMember} {
 		cable := net.relays[number]

@@ -42,6 +42,7 @@ func TestProbesSeeWhetherANodeServesItsPart(t *testing.T) {
 		each.becomes(t, "")
 	}
 	lost := last(all)
+	load.mayFail(majorityLost)
 	lost.kill()
 	all.failOver(t, lost)
 	start(t, lost)
@@ -54,5 +55,6 @@ func TestProbesSeeWhetherANodeServesItsPart(t *testing.T) {
 	if missing := all[0].status(t).MissingCopies; missing != 0 {
 		t.Fatalf("%d copies are missing, and the node is ready", missing)
 	}
+	load.isOver()
 	load.finish(t)
 }

@@ -44,11 +44,14 @@ func TestTheNumberOfReplicasChangesUnderLoad(t *testing.T) {
 		}
 		dies := all[round%3]
 		asked := all[(round+1)%3]
+		load.mayFail(majorityLost)
 		dies.kill()
 		until(t, "it is failed over", func() bool { return asked.tool(t, "failover", dies.name) == nil })
 		load.more(t, 200)
 		start(t, dies)
-		until(t, "it is back", func() bool { return asked.tool(t, "recover", dies.name) == nil })
+		nodes{asked}.recover(t, dies)
+		nodes{asked}.caughtUp(t)
+		load.isOver()
 		load.more(t, 200)
 	}
 	load.finish(t)
@@ -65,12 +68,14 @@ func TestANodeDiesWhileTheNumberOfReplicasChanges(t *testing.T) {
 			dies, asked := all[index], all[1]
 			for replicas := 2; replicas >= 1; replicas-- {
 				ask(t, all, uint32(replicas))
+				load.mayFail(majorityLost)
 				dies.kill()
 				until(t, "it is failed over", func() bool { return asked.tool(t, "failover", dies.name) == nil })
 				load.more(t, 200)
 				start(t, dies)
-				until(t, "it is back", func() bool { return asked.tool(t, "recover", dies.name) == nil })
+				nodes{asked}.recover(t, dies)
 				waitReplicas(t, asked, replicas)
+				load.isOver()
 				load.more(t, 200)
 			}
 			load.finish(t)

