@@ -64,7 +64,8 @@ class Machines:
         if number != 1:
             # "with their own name and address": all but the lists of members.
             lines = text.splitlines()
-            own = [line for line in lines if not re.match(r"ETCD_INITIAL_CLUSTER=|coordinator = |http_allowed_hosts", line)]
+            members = r"ETCD_INITIAL_CLUSTER=| *--initial-cluster=|coordinator = |http_allowed_hosts"
+            own = [line for line in lines if not re.match(members, line)]
             for line in own:
                 lines[lines.index(line)] = line.replace("10.0.0.1", f"10.0.0.{number}").replace("db1", f"db{number}")
             text = "\n".join(lines) + "\n"
@@ -95,16 +96,29 @@ class Machines:
         for source, target in (("ca.crt",) * 2, (f"db{number}.crt", "member.crt"), (f"db{number}.key", "member.key")):
             (place / target).write_bytes((self.root / source).read_bytes())
         (self.directory(number) / "var/lib/etcd").mkdir(parents=True)
+        self.start_member(number, state)
+
+    def start_member(self, number, state):
         lines = self.here(block("sh", "ETCD_INITIAL_CLUSTER="), number).splitlines()
         settings = dict(line.split("=", 1) for line in lines if not line.startswith("#"))
         self.start(f"etcd{number}", ["etcd"], {**settings, "ETCD_INITIAL_CLUSTER_STATE": state})
 
+    def end(self, name):
+        self.processes[name].kill()
+        self.processes.pop(name).wait()
+
     def lose(self, number):
         """Ends what runs on a machine, with all its files."""
         for name in (f"node{number}", f"etcd{number}"):
-            self.processes[name].kill()
-            self.processes.pop(name).wait()
+            self.end(name)
         shutil.rmtree(self.directory(number))
+
+    def restore_member(self, number):
+        """Moves the data of a member that does not run away, and makes new data of the snapshot."""
+        data = self.directory(number) / "var/lib/etcd/kedge"
+        data.rename(data.with_suffix(".lost"))
+        done = run("sh", "-ec", self.here(block("sh", "etcdctl snapshot restore"), number), cwd=self.root)
+        assert done.returncode == 0, done.stderr
 
     def begin_etcd(self):
         self.shell("openssl req")

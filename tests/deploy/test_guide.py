@@ -6,7 +6,7 @@ import re
 import time
 
 from conftest import KEDGE, run
-from machines import NETWORK, PASSWORD_OF_ETCD, PATIENCE_S, block, blocks
+from machines import MACHINES, NETWORK, PASSWORD_OF_ETCD, PATIENCE_S, block, blocks
 
 
 # Of the administrator, at the first node.
@@ -74,6 +74,33 @@ def test_lost_machine_is_replaced(machines):
     wait_until(lambda: kedge(machines, "kedge cluster recover").returncode == 0)
     machines.becomes("node3", f"{NETWORK}.3", "ready")
     wait_for(lambda bucket: bucket["missingCopies"] == 0)
+
+
+def test_etcd_is_restored_from_a_snapshot(machines):
+    """All members lose their data, and a bucket that the snapshot does not know stays."""
+    etcd = machines.here(block("sh", "etcdctl user add")).split("etcdctl")[0]
+    save = machines.here(block("sh", "etcdctl snapshot save"))
+    done = run("sh", "-ec", f"{etcd}{save}", cwd=machines.root)
+    assert done.returncode == 0, done.stderr
+    done = run(KEDGE, "bucket", "create", "later", "--quota", "256", "--vbuckets", "16", env=LOGIN)
+    assert done.returncode == 0, done.stderr
+    for number in MACHINES:
+        machines.end(f"etcd{number}")
+    for number in MACHINES:
+        machines.restore_member(number)
+        machines.start_member(number, "existing")
+    wait_until(lambda: any(status_of(number)["coordinator"]["wentBackwards"] for number in MACHINES))
+    for number in MACHINES:
+        wait_until(lambda number=number: status_of(number)["coordinator"]["trouble"] is None)
+        assert [bucket["name"] for bucket in status_of(number)["buckets"]] == ["later", "shop"]
+    wait_until(lambda: run(KEDGE, "cluster", "status", env=LOGIN).returncode == 0)
+    done = run(KEDGE, "cluster", "auto-failover", env=LOGIN)
+    assert done.returncode == 0, done.stderr
+
+
+def status_of(number):
+    done = run(KEDGE, "cluster", "status", "--json", env={**LOGIN, "KEDGE_URL": f"http://{NETWORK}.{number}:8091"})
+    return json.loads(done.stdout)
 
 
 def is_failed_over(name):
