@@ -21,6 +21,8 @@ pub struct MoveLimits {
     pub drained: usize,
     /// The nodes to which nothing moves yet, because clients have not connected to them again.
     pub awaited: BTreeSet<u16>,
+    /// The nodes that do not respond: no vBucket gets other copies that has one of them in its chain or its target chain.
+    pub silent: BTreeSet<u16>,
 }
 
 impl MoveLimits {
@@ -33,6 +35,7 @@ impl MoveLimits {
             outgoing: moves,
             drained: DRAIN_MOVES_PER_NODE.max(moves),
             awaited: BTreeSet::new(),
+            silent: BTreeSet::new(),
         }
     }
 
@@ -89,6 +92,12 @@ impl MoveSlots {
     /// Returns whether nothing moves to a node yet.
     pub(super) fn is_awaited(&self, node: u16) -> bool {
         self.limits.awaited.contains(&node)
+    }
+
+    /// Returns whether one of the nodes of a chain, or of its target chain, does not respond.
+    fn waits_for_any(&self, chain: &Chain, target: &Chain) -> bool {
+        let mut nodes = chain.nodes().chain(target.nodes());
+        nodes.any(|node| self.limits.silent.contains(&node))
     }
 
     fn occupy(&mut self, from: u16, to: &[u16]) {
@@ -160,7 +169,8 @@ impl MapBucket {
                 continue;
             }
             let new = new_nodes(chain, &target);
-            if new.is_empty() || slots.take(active, &new) {
+            let may_begin = !slots.waits_for_any(chain, &target);
+            if may_begin && (new.is_empty() || slots.take(active, &new)) {
                 self.next.insert(
                     vb,
                     NextChain {
@@ -222,8 +232,8 @@ enum Work {
 /// Returns the map with the next steps; `None` when there are none.
 ///
 /// Obsolete target chains are cancelled, and nodes join whose places are empty. vBuckets begin that have another number of
-/// replicas than the wanted one; during a rebalance, all that are not on their nodes yet. None begins in a bucket one of
-/// whose servers is failed over or joins. A rebalance that is complete ends, and the nodes to remove leave the map.
+/// replicas than the wanted one; during a rebalance, all that are not on their nodes yet. None begins whose nodes do not
+/// respond, or in a bucket one of whose servers is failed over or joins. A rebalance that is complete ends, and the nodes to remove leave the map.
 #[must_use]
 pub fn plan_steps(map: &ClusterMap, limits: MoveLimits) -> Option<ClusterMap> {
     steps_of(map, map.next(), limits)

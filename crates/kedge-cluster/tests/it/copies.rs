@@ -16,6 +16,7 @@ pub(crate) const UNLIMITED: MoveLimits = MoveLimits {
     outgoing: usize::MAX,
     drained: usize::MAX,
     awaited: BTreeSet::new(),
+    silent: BTreeSet::new(),
 };
 
 /// The map in which due changes of the number of replicas begin, all at once.

@@ -16,6 +16,7 @@ const FEW: MoveLimits = MoveLimits {
     outgoing: 1,
     drained: 4,
     awaited: BTreeSet::new(),
+    silent: BTreeSet::new(),
 };
 
 fn request(nodes: &[u16], fails_over: bool) -> DrainRequest {

@@ -19,6 +19,7 @@ const FEW: MoveLimits = MoveLimits {
     outgoing: 2,
     drained: 2,
     awaited: BTreeSet::new(),
+    silent: BTreeSet::new(),
 };
 
 fn added(map: &ClusterMap, number: u16) -> ClusterMap {
@@ -292,6 +293,30 @@ fn nothing_moves_to_a_node_that_clients_have_to_connect_to_again() {
         assert!(bucket(&waits).moves.is_empty());
         now = next;
     }
+}
+
+#[test]
+fn vbuckets_without_a_silent_node_get_their_copies() {
+    let now = begun(&added(&map(4, 1, 60), 1), &[]);
+    let silent = MoveLimits {
+        silent: BTreeSet::from([1]),
+        ..UNLIMITED
+    };
+    let next = plan_steps(&now, silent.clone()).expect("others can begin");
+    let all = plan_steps(&now, UNLIMITED).expect("all can begin");
+    let begun = &bucket(&next).next;
+    assert!((1..bucket(&all).next.len()).contains(&begun.len()));
+    for (vb, target) in begun {
+        let chain = &bucket(&next).chains[usize::from(*vb)];
+        assert!(!chain.contains(1) && !target.chain.contains(1));
+    }
+    let mut now = now;
+    for _ in 0..20 {
+        now = taken(&caught_up(&steps(&now, silent.clone())));
+    }
+    assert_eq!(state(&now), RebalanceState::Running);
+    assert_eq!(plan_steps(&now, silent), None, "the rest waits");
+    assert_eq!(state(&executed(&now)), RebalanceState::Finished);
 }
 
 #[test]

@@ -116,41 +116,14 @@ impl ClusterNode {
             let told = self.positions_by(&map);
             self.advance(&office, |map| plan_discarded(map, &told))?;
         }
-        let CopyProgress {
-            catch_up,
-            pace,
-            removal,
-        } = progress;
-        let awaited = match map.running_rebalance() {
-            Some(_) => awaiting_clients(&self.peers, &map, self.report()),
-            None => BTreeSet::new(),
-        };
-        let steps = self.advance(&office, |map| {
-            let limits = MoveLimits {
-                awaited: awaited.clone(),
-                ..pace.limits(map)
-            };
-            let next = plan_round(map, catch_up.as_ref(), limits)?;
-            removal.allows(map, &next).then_some(next)
-        });
-        if let Some(next) = self.followed.map() {
-            pace.note_round(&map, &next);
-        }
-        let has_begun = match steps {
-            // A joining node does not have to wait for a change that cannot begin.
-            Err(ChangeError::Down(down)) => {
-                self.advance(&office, |map| catch_up.as_ref()?.plan(map))?;
-                return Err(ChangeError::Down(down));
-            }
-            steps => steps?,
-        };
+        let has_begun = make_round(self, (&map, &office), progress)?;
         raise_level(self, &map, &office)?;
-        let waits = discards || catch_up.is_some() || removal.complete_since.is_some();
-        Ok(has_begun || waits)
+        let waits = discards || progress.catch_up.is_some();
+        Ok(has_begun || waits || progress.removal.complete_since.is_some())
     }
 
-    /// Makes a change, if there is one, while this node is the orchestrator. A change of the number of replicas needs all nodes.
-    /// False if there is none.
+    /// Makes a change, if there is one, while this node is the orchestrator. The nodes of a vBucket that gets other copies have to
+    /// respond. False if there is none.
     fn advance(
         &self,
         office: &Compare,
@@ -176,9 +149,12 @@ impl ClusterNode {
 
     fn check_step(&self, map: &ClusterMap, next: &ClusterMap) -> Result<(), ChangeError> {
         let both = || map.buckets.iter().zip(&next.buckets);
-        if both().any(|(before, after)| before.next != after.next) {
-            self.peers.require_all(map)?;
-        }
+        let mut needed = map.clone();
+        let begins: BTreeSet<u16> = both()
+            .flat_map(|(before, after)| begun(before, after))
+            .collect();
+        needed.nodes.retain(|node, _| begins.contains(node));
+        self.peers.require_all(&needed)?;
         for (_, bucket) in both().filter(|(before, after)| before != after) {
             let counting = bucket.next.values().filter(|next| next.counts).count();
             tracing::debug!(
@@ -215,6 +191,65 @@ fn map_in_office(node: &ClusterNode) -> Option<(Arc<ClusterMap>, Compare)> {
     let me = node.followed.number(&map);
     me.filter(|me| map.is_member(*me))?;
     Some((map, node.failovers.in_office()?))
+}
+
+/// Makes the steps that are due. False if there are none.
+fn make_round(
+    node: &ClusterNode,
+    (map, office): (&ClusterMap, &Compare),
+    progress: &mut CopyProgress,
+) -> Result<bool, ChangeError> {
+    let CopyProgress {
+        catch_up,
+        pace,
+        removal,
+    } = progress;
+    let awaited = match map.running_rebalance() {
+        Some(_) => awaiting_clients(&node.peers, map, node.report()),
+        None => BTreeSet::new(),
+    };
+    let mut round = |pace: &MovePace, silent: &BTreeSet<u16>| {
+        node.advance(office, |map| {
+            let limits = MoveLimits {
+                awaited: awaited.clone(),
+                silent: silent.clone(),
+                ..pace.limits(map)
+            };
+            let next = plan_round(map, catch_up.as_ref(), limits)?;
+            removal.allows(map, &next).then_some(next)
+        })
+    };
+    let has_begun = match round(pace, &BTreeSet::new()) {
+        // Other vBuckets, and joining nodes, do not have to wait for it.
+        Err(ChangeError::Down(down)) => match round(pace, &silent_members(node, map))? {
+            true => Ok(true),
+            false => Err(ChangeError::Down(down)),
+        },
+        done => done,
+    };
+    if let Some(next) = node.followed.map() {
+        pace.note_round(map, &next);
+    }
+    has_begun
+}
+
+/// Returns the members that do not respond.
+fn silent_members(node: &ClusterNode, map: &ClusterMap) -> BTreeSet<u16> {
+    let responds = node.peers.each(map, |peer| peer.about(ASK_TIMEOUT).is_ok());
+    let me = node.followed.number(map);
+    let is_silent = |it: &u16| Some(*it) != me && responds.get(it) != Some(&true);
+    map.members().filter(is_silent).collect()
+}
+
+/// Returns the nodes of the vBuckets of a bucket that get other copies from this change on.
+fn begun(before: &MapBucket, after: &MapBucket) -> BTreeSet<u16> {
+    let begins = |vb: &&u16| !before.next.contains_key(vb);
+    let vbuckets = after.next.keys().filter(begins);
+    let nodes = vbuckets.flat_map(|vb| {
+        let chain = &before.chains[usize::from(*vb)];
+        chain.nodes().chain(after.next[vb].chain.nodes())
+    });
+    nodes.collect()
 }
 
 /// Raises the compatibility level if all nodes of the map support the next one.
