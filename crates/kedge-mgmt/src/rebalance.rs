@@ -63,8 +63,15 @@ impl<'a> LastRebalance<'a> {
         self.reason().map(|why| format!("{failed}: {why}"))
     }
 
+    /// Returns the names of the members that cannot be reached while it is running: it waits for them, or for their failover.
+    fn unreachable(&self, is_reached: impl Fn(u16) -> bool) -> Vec<&str> {
+        let members = self.map.members().filter(|_| self.record.is_running());
+        let unreachable = members.filter(|node| !is_reached(*node));
+        unreachable.map(|node| self.map.name(node)).collect()
+    }
+
     /// Returns the document of `GET /kedge/cluster/rebalance`, at a wall-clock time.
-    fn status(&self, now_ms: u64) -> Value {
+    fn status(&self, now_ms: u64, is_reached: impl Fn(u16) -> bool) -> Value {
         let (map, record) = (self.map, self.record);
         let state = match record.state {
             RebalanceState::Running => "running",
@@ -97,6 +104,7 @@ impl<'a> LastRebalance<'a> {
             "copiesDone": progress.copies_done,
             "ranMs": record.is_running().then(|| ms(progress.ran)),
             "leftMs": progress.left.filter(|_| record.is_running()).map(ms),
+            "unreachable": self.unreachable(is_reached),
             "nodes": nodes,
         })
     }
@@ -173,7 +181,8 @@ pub(crate) async fn status(call: RequestContext) -> Handled {
     let node = call.node_for(Privilege::Settings)?;
     let map = node.map().ok_or_else(|| refusal(&ChangeError::NotBegun))?;
     let last = LastRebalance::of(&map);
-    let mut status = last.map_or_else(|| json!({ "state": "none" }), |last| last.status(now_ms()));
+    let of_last = |last: LastRebalance<'_>| last.status(now_ms(), |number| node.is_reached(number));
+    let mut status = last.map_or_else(|| json!({ "state": "none" }), of_last);
     status["movesPerNode"] = map.moves_per_node().into();
     ok(&status)
 }

@@ -15,8 +15,8 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use kedge_cluster::{
-    CatchUp, ClusterMap, MapBucket, MoveLimits, MovePace, NodePositions, plan_discarded,
-    plan_next_level, plan_round,
+    CatchUp, ClusterMap, MapBucket, MoveLimits, MovePace, NodePositions, RebalanceKind,
+    RebalanceRecord, plan_discarded, plan_next_level, plan_round,
 };
 use kedge_coordination::{Compare, Transaction};
 use kedge_node::coordination::ChangeError;
@@ -199,6 +199,14 @@ fn make_round(
     (map, office): (&ClusterMap, &Compare),
     progress: &mut CopyProgress,
 ) -> Result<bool, ChangeError> {
+    match may_continue(node, map) {
+        Ok(true) => {}
+        waits => {
+            // Joining nodes do not have to wait, too.
+            node.advance(office, |map| progress.catch_up.as_ref()?.plan(map))?;
+            return waits.map(|_| true);
+        }
+    }
     let CopyProgress {
         catch_up,
         pace,
@@ -231,6 +239,29 @@ fn make_round(
         pace.note_round(map, &next);
     }
     has_begun
+}
+
+/// Returns whether the next step may be made. The last one of a graceful failover removes copies without asking for any
+/// positions: it waits until all other members have applied the map, as they may have the only other copies.
+///
+/// # Errors
+/// `Down` when one of them does not respond.
+fn may_continue(node: &ClusterNode, map: &ClusterMap) -> Result<bool, ChangeError> {
+    let running = map.running_rebalance();
+    let graceful = running.filter(|it| it.kind == RebalanceKind::GracefulFailover);
+    let is_last = |it: &&RebalanceRecord| it.left(map).is_some_and(|left| left.is_done());
+    let Some(record) = graceful.filter(is_last) else {
+        return Ok(true);
+    };
+    let mut stay = map.clone();
+    stay.nodes
+        .retain(|number, _| !record.drain.contains(number));
+    node.peers.require_all(&stay)?;
+    let applied = node.peers.each(&stay, |peer| {
+        let about = peer.about(ASK_TIMEOUT);
+        about.is_ok_and(|about| about.applied >= Some(map.revision))
+    });
+    Ok(applied.into_values().all(|has_applied| has_applied))
 }
 
 /// Returns the members that do not respond.

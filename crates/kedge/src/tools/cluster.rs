@@ -346,7 +346,14 @@ fn rebalance_line(status: &Value) -> String {
         "rebalance" => format!(", {made} of {copies} copies"),
         _ => String::new(),
     };
-    format!("{state}: {percent:.0} %, {done} of {all} vBuckets{copies}{left}\n")
+    let unreachable = status.get("unreachable").and_then(Value::as_array);
+    let names = unreachable.into_iter().flatten().filter_map(Value::as_str);
+    let names: Vec<&str> = names.collect();
+    let waits = match names.is_empty() {
+        true => String::new(),
+        false => format!(", cannot reach {}", names.join(", ")),
+    };
+    format!("{state}: {percent:.0} %, {done} of {all} vBuckets{copies}{left}{waits}\n")
 }
 
 /// Returns the action, and remaining problems.

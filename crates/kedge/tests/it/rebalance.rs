@@ -409,6 +409,77 @@ fn orchestrator_leaves_gracefully_and_returns_under_load() {
     check(&nodes, written);
 }
 
+/// Begins a drain or a graceful failover, and stops another node meanwhile, to which nothing moves as it has restarted just now.
+/// Returns the state of the operation when `waits` holds, and the stopped process. The operation may be faster: it is repeated.
+fn begun_without(
+    (cluster, dir): (&Cluster, &Path),
+    [other, stops, drained]: [usize; 3],
+    fails_over: bool,
+    waits: impl Fn(&Value) -> bool,
+) -> (Value, Server) {
+    cluster.kill(stops);
+    for _ in 0..5 {
+        let server = cluster.serve(dir, stops);
+        let (node, failover) = (name(drained), fails_over.to_string());
+        let form = [("node", &*node), ("failover", &*failover)];
+        let begun = cluster
+            .http(other)
+            .expect("POST", "/kedge/cluster/drain", &form);
+        begun.expect("it begins");
+        server.signal(Signal::STOP);
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let status = cluster.http(other).json("/kedge/cluster/rebalance");
+            let status = status.expect("a state");
+            let unreachable = serde_json::json!([name(stops)]);
+            if status["state"] == "running"
+                && status["unreachable"] == unreachable
+                && waits(&status)
+            {
+                return (status, server);
+            }
+            if status["state"] != "running" {
+                break;
+            }
+            assert!(Instant::now() < deadline, "{status}");
+            thread::yield_now();
+        }
+        server.signal(Signal::CONT);
+        if fails_over {
+            let (code, _, why) = cluster.tool(other, &["recover", &node]);
+            assert_eq!(code, Some(0), "{why}");
+        }
+        cluster.wait_status(other, "all copies count", is_whole);
+        let (code, _, why) = cluster.tool(other, &["balance"]);
+        assert_eq!(code, Some(0), "{why}");
+    }
+    panic!("it never waits for the stopped node");
+}
+
+/// The failover was made: the copies of the node were removed while another node with the only other copies was down.
+#[test]
+fn graceful_failover_waits_for_a_member_that_is_down() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let cluster = Cluster::start(dir.path(), &["--nodes=3", "--replicas=2"]);
+    let nodes = orchestrator(&cluster);
+    let [other, stops, drained] = nodes;
+    let has_no_active = |status: &Value| status["vbucketsDone"] == status["vbuckets"];
+    let (status, server) = begun_without((&cluster, dir.path()), nodes, true, has_no_active);
+    assert_eq!(status["kind"], "gracefulFailover");
+    let (code, text, _) = cluster.tool(other, &["rebalance", "--status"]);
+    assert_eq!(code, Some(0));
+    let says = format!(", cannot reach {}\n", name(stops));
+    assert!(
+        text.starts_with("running: 100 %") && text.contains(&says),
+        "{text}"
+    );
+    let is_out = |node: usize| cluster.status(other)["nodes"][node]["failedOver"] == true;
+    assert!(!is_out(drained));
+    server.signal(Signal::CONT);
+    wait_rebalance(&cluster, other, "finished");
+    assert!(is_out(drained));
+}
+
 #[test]
 fn last_copies_are_not_drained() {
     let dir = tempfile::tempdir().expect("a directory");
