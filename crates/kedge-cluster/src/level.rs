@@ -141,6 +141,8 @@ pub enum Feature {
     FileCopies,
     /// The map has the revisions in which moves of vBuckets began.
     MoveStarts,
+    /// The map has how much each node had to do when a rebalance began.
+    NodeProgress,
 }
 
 impl Feature {
@@ -154,6 +156,7 @@ impl Feature {
             Self::Threads => (CompatLevel(2), "a change of the threads of all nodes"),
             Self::FileCopies => (CompatLevel(2), "new copies from files"),
             Self::MoveStarts => (CompatLevel(2), "the start of a move"),
+            Self::NodeProgress => (CompatLevel(2), "the progress of single nodes"),
         }
     }
 
@@ -195,6 +198,8 @@ impl ClusterMap {
     pub(crate) fn excess_feature(&self) -> Option<Feature> {
         let mut moves = self.buckets.iter().flat_map(|bucket| bucket.moves.values());
         let has_starts = moves.any(|pending| pending.start.0.is_some());
+        let record = self.rebalance.as_deref();
+        let has_node_progress = record.is_some_and(|it| !it.node_vbuckets.is_empty());
         let uses = [
             (Feature::ChosenRecovery, !self.recovery.is_empty()),
             (Feature::Lineage, !self.lineage.is_empty()),
@@ -205,6 +210,7 @@ impl ClusterMap {
             (Feature::ServerGroups, !self.groups.is_empty()),
             (Feature::Threads, !self.threads.is_empty()),
             (Feature::MoveStarts, has_starts),
+            (Feature::NodeProgress, has_node_progress),
         ];
         let mut uses = uses.into_iter();
         let found = uses.find(|(feature, is_used)| *is_used && !self.has(*feature));

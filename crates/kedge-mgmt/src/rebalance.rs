@@ -88,6 +88,7 @@ impl<'a> LastRebalance<'a> {
                 "outgoing": count(&self.left.outgoing),
                 "leaves": record.remove.contains(number),
                 "drains": record.drain.contains(number),
+                "progress": record.node_fraction(&self.left, *number),
             });
             (node.name.clone(), left)
         };
@@ -115,12 +116,12 @@ impl<'a> LastRebalance<'a> {
 
     /// Returns the progress of each node in the original's form, between 0 and `whole`.
     fn per_node(&self, whole: f64, host: &str) -> Map<String, Value> {
-        let progress = self.percent() / 100.0 * whole;
-        let nodes = self.map.nodes.iter();
-        let nodes = nodes.map(|(number, node)| node_names::otp_name(*number, node, host));
-        nodes
-            .map(|name| (name, json!({ "progress": progress })))
-            .collect()
+        let of_node = |(number, node): (&u16, &kedge_cluster::MapNode)| {
+            let progress = self.record.node_fraction(&self.left, *number) * whole;
+            let name = node_names::otp_name(*number, node, host);
+            (name, json!({ "progress": progress }))
+        };
+        self.map.nodes.iter().map(of_node).collect()
     }
 
     /// Returns the task of a rebalance in the original's form.

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::steps::{MoveLimits, MoveSlots};
 use super::{RebalanceKind, RebalanceLeft, RebalanceRecord, RebalanceState};
-use crate::{ClusterError, ClusterMap, MapBucket, PendingMove, plan_failover};
+use crate::{ClusterError, ClusterMap, Feature, MapBucket, PendingMove, plan_failover};
 
 /// A drain to begin.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,7 +67,8 @@ pub fn begin_drain(map: &ClusterMap, request: DrainRequest) -> Result<ClusterMap
     };
     let mut record = RebalanceRecord::new(id, kind, now_ms);
     record.drain = nodes;
-    record.begin(&map.drain_left(&record.drain));
+    let left = map.drain_left(&record.drain);
+    record.begin(&left, map.has(Feature::NodeProgress));
     let mut next = map.next();
     next.rebalance = Some(Box::new(record));
     Ok(next)
@@ -126,18 +127,18 @@ impl MapBucket {
         }
     }
 
-    /// Returns the number of vBuckets that are, or will be, active on one of these nodes.
-    fn undrained(&self, drained: &BTreeSet<u16>) -> usize {
+    /// Returns, for each vBucket that is, or will be, active on one of these nodes, those nodes.
+    fn undrained(&self, drained: &BTreeSet<u16>) -> impl Iterator<Item = BTreeSet<u16>> {
         let vbuckets = (0_u16..).take(self.chains.len());
-        let comes = |vb: &u16| {
-            let next = self.next.get(vb).and_then(|next| next.chain.active());
-            let to = self.moves.get(vb).map(|pending| pending.to);
-            let is = self.chains[usize::from(*vb)].active();
+        let of_vbucket = |vb: u16| {
+            let next = self.next.get(&vb).and_then(|next| next.chain.active());
+            let to = self.moves.get(&vb).map(|pending| pending.to);
+            let is = self.chains[usize::from(vb)].active();
             let all = is.into_iter().chain(to).chain(next);
-            let mut drained = all.filter(|node| drained.contains(node));
-            drained.next().is_some()
+            let nodes: BTreeSet<u16> = all.filter(|node| drained.contains(node)).collect();
+            nodes
         };
-        vbuckets.filter(comes).count()
+        vbuckets.map(of_vbucket).filter(|nodes| !nodes.is_empty())
     }
 }
 
@@ -159,13 +160,16 @@ impl ClusterMap {
 
     /// Returns the rest of a drain.
     pub(super) fn drain_left(&self, drained: &BTreeSet<u16>) -> RebalanceLeft {
-        let vbuckets = self.buckets.iter().map(|bucket| bucket.undrained(drained));
-        let vbuckets = vbuckets.sum();
-        RebalanceLeft {
-            takeovers: vbuckets,
-            vbuckets,
-            ..RebalanceLeft::default()
+        let mut left = RebalanceLeft::default();
+        let buckets = self.buckets.iter();
+        for nodes in buckets.flat_map(|bucket| bucket.undrained(drained)) {
+            left.takeovers += 1;
+            left.vbuckets += 1;
+            for node in nodes {
+                *left.nodes.entry(node).or_default() += 1;
+            }
         }
+        left
     }
 
     /// Begins the next moves of a drain, or ends it.

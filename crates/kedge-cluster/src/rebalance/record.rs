@@ -1,7 +1,7 @@
 //! The record of the last rebalance, a part of the map: whether it goes on, its nodes, its result, and how much there was
 //! to do when it began.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
@@ -83,6 +83,10 @@ pub struct RebalanceRecord {
     pub copies: usize,
     /// The number of vBuckets with any step when it began.
     pub vbuckets: usize,
+    /// The number of vBuckets of which each node was to get, or to give up, a copy or the active when it began. Empty if it
+    /// began at a compatibility level without it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub node_vbuckets: BTreeMap<u16, usize>,
     /// The wall-clock time at which it began, or was resumed, in milliseconds since 1970.
     pub started_ms: u64,
 }
@@ -100,14 +104,18 @@ impl RebalanceRecord {
             remove: BTreeSet::new(),
             copies: 0,
             vbuckets: 0,
+            node_vbuckets: BTreeMap::new(),
             started_ms,
         }
     }
 
-    /// Records how much there is to do at the beginning.
-    pub(super) fn begin(&mut self, left: &RebalanceLeft) {
+    /// Records how much there is to do at the beginning, by nodes if the map can have that.
+    pub(super) fn begin(&mut self, left: &RebalanceLeft, by_node: bool) {
         self.copies = left.copies();
         self.vbuckets = left.vbuckets;
+        if by_node {
+            self.node_vbuckets.clone_from(&left.nodes);
+        }
     }
 
     /// Adapts the size of the whole to a change by which more or less is left. The completed part stays the same.
@@ -115,6 +123,21 @@ impl RebalanceRecord {
         let resized = |all: usize, before: usize, after: usize| all.saturating_sub(before) + after;
         self.vbuckets = resized(self.vbuckets, before.vbuckets, after.vbuckets);
         self.copies = resized(self.copies, before.copies(), after.copies());
+        if self.node_vbuckets.is_empty() {
+            return;
+        }
+        let nodes: BTreeSet<u16> = self
+            .node_vbuckets
+            .keys()
+            .chain(after.nodes.keys())
+            .copied()
+            .collect();
+        for node in nodes {
+            let count = |of: &BTreeMap<u16, usize>| of.get(&node).copied().unwrap_or(0);
+            let all = count(&self.node_vbuckets);
+            let all = resized(all, count(&before.nodes), count(&after.nodes));
+            self.node_vbuckets.insert(node, all);
+        }
     }
 
     /// Returns the nodes that are drained, or over which all buckets are to be spread.
@@ -138,6 +161,18 @@ impl RebalanceRecord {
     #[must_use]
     pub fn is_running(&self) -> bool {
         self.state == RebalanceState::Running
+    }
+
+    /// Returns the completed part of a node's vBuckets with this much left, from 0 to 1; 1 for a node that has nothing to do. It is that
+    /// of the whole if the record does not have the numbers of the nodes.
+    #[must_use]
+    pub fn node_fraction(&self, left: &RebalanceLeft, node: u16) -> f64 {
+        if self.node_vbuckets.is_empty() {
+            return self.progress(left, self.started_ms).fraction();
+        }
+        let count = |of: &BTreeMap<u16, usize>| of.get(&node).copied().unwrap_or(0);
+        let (all, left) = (count(&self.node_vbuckets), count(&left.nodes));
+        fraction(all.saturating_sub(left), all.max(left))
     }
 
     /// Returns the progress at a wall-clock time, with this much left.
@@ -186,24 +221,27 @@ impl RebalanceProgress {
     /// Returns the part that is done, from 0 to 1.
     #[must_use]
     pub fn fraction(&self) -> f64 {
-        if self.vbuckets == 0 {
-            return 1.0;
-        }
-        let done = u32::try_from(self.vbuckets_done).unwrap_or(u32::MAX);
-        let all = u32::try_from(self.vbuckets).unwrap_or(u32::MAX);
-        f64::from(done) / f64::from(all)
+        fraction(self.vbuckets_done, self.vbuckets)
     }
+}
+
+fn fraction(done: usize, all: usize) -> f64 {
+    if all == 0 {
+        return 1.0;
+    }
+    let done = u32::try_from(done).unwrap_or(u32::MAX);
+    let all = u32::try_from(all).unwrap_or(u32::MAX);
+    f64::from(done) / f64::from(all)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::*;
 
     fn left(vbuckets: usize, copies: usize) -> RebalanceLeft {
         RebalanceLeft {
             incoming: BTreeMap::from([(3, copies)]),
+            nodes: BTreeMap::from([(2, vbuckets / 2), (3, copies)]),
             vbuckets,
             ..RebalanceLeft::default()
         }
@@ -214,7 +252,7 @@ mod tests {
         let mut record = RebalanceRecord::new(id, RebalanceKind::Rebalance, 1_000);
         record.servers = vec![0, 1, 3];
         record.remove = BTreeSet::from([2]);
-        record.begin(&left(40, 30));
+        record.begin(&left(40, 30), true);
         record
     }
 
@@ -245,6 +283,32 @@ mod tests {
         let done = record().progress(&left(0, 0), 6_000);
         assert_eq!((done.left, done.copies_done), (Some(Duration::ZERO), 30));
         assert!((done.fraction() - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn nodes_have_their_own_progress() {
+        let is = |record: &RebalanceRecord, now: &RebalanceLeft, expected: [f64; 3]| {
+            let nodes = [1, 2, 3].map(|node| record.node_fraction(now, node));
+            let all = nodes.iter().zip(expected);
+            assert!(
+                all.into_iter().all(|(is, it)| (is - it).abs() < 1e-9),
+                "{nodes:?}"
+            );
+        };
+        is(&record(), &left(10, 24), [1.0, 0.75, 0.2]);
+        is(&record(), &left(0, 0), [1.0; 3]);
+        is(&record(), &left(400, 300), [1.0, 0.0, 0.0]);
+        let mut at_first_level = record();
+        at_first_level.node_vbuckets.clear();
+        is(&at_first_level, &left(10, 24), [0.75; 3]);
+
+        // By a failover there is more to do: what was done stays done.
+        let mut more = record();
+        more.resize(&left(10, 24), &left(30, 44));
+        is(&more, &left(30, 44), [1.0, 0.5, 0.12]);
+        let progress = more.progress(&left(30, 44), 6_000);
+        assert_eq!((progress.vbuckets, progress.vbuckets_done), (60, 30));
+        assert_eq!((progress.copies, progress.copies_done), (50, 6));
     }
 
     /// A bucket was created meanwhile, and a clock went back.

@@ -381,7 +381,8 @@ pub fn begin_rebalance(
         bucket.servers.clone_from(&servers);
     }
     let mut record = RebalanceRecord::new(id, RebalanceKind::Rebalance, now_ms);
-    record.begin(&rebalance_left(&next).unwrap_or_default());
+    let left = rebalance_left(&next).unwrap_or_default();
+    record.begin(&left, next.has(Feature::NodeProgress));
     (record.servers, record.remove) = (servers, remove);
     next.rebalance = Some(Box::new(record));
     Ok(next)
@@ -542,6 +543,8 @@ pub struct RebalanceLeft {
     pub takeovers: usize,
     /// The number of vBuckets with any step left.
     pub vbuckets: usize,
+    /// The number of those of which each node has yet to get, or to give up, a copy or the active.
+    pub nodes: BTreeMap<u16, usize>,
 }
 
 impl RebalanceLeft {
@@ -549,6 +552,26 @@ impl RebalanceLeft {
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.vbuckets == 0
+    }
+
+    /// Adds a vBucket of which a step is left.
+    fn add(&mut self, chain: &Chain, target: &Chain) {
+        let (new, old) = (new_nodes(chain, target), new_nodes(target, chain));
+        let (from, to) = (chain.active(), target.active());
+        let changes = from != to;
+        let actives = from.into_iter().chain(to).filter(|_| changes);
+        let nodes: BTreeSet<u16> = actives.chain(new.iter().chain(&old).copied()).collect();
+        self.vbuckets += 1;
+        self.takeovers += usize::from(changes);
+        for (counts, nodes) in [
+            (&mut self.incoming, new.into_iter().collect()),
+            (&mut self.outgoing, old.into_iter().collect()),
+            (&mut self.nodes, nodes),
+        ] {
+            for node in nodes {
+                *counts.entry(node).or_default() += 1;
+            }
+        }
     }
 
     /// Returns the number of copies that are yet to be made.
@@ -569,14 +592,7 @@ pub fn rebalance_left(map: &ClusterMap) -> Option<RebalanceLeft> {
             if is_done && !bucket.is_in_progress(vb) {
                 continue;
             }
-            left.vbuckets += 1;
-            left.takeovers += usize::from(chain.active() != target.active());
-            for node in new_nodes(chain, target) {
-                *left.incoming.entry(node).or_default() += 1;
-            }
-            for node in new_nodes(target, chain) {
-                *left.outgoing.entry(node).or_default() += 1;
-            }
+            left.add(chain, target);
         }
     }
     Some(left)

@@ -481,6 +481,64 @@ fn graceful_failover_waits_for_a_member_that_is_down() {
 }
 
 #[test]
+fn running_drain_shows_its_progress_and_is_stopped() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let cluster = Cluster::start(dir.path(), &["--nodes=3", "--replicas=1"]);
+    let nodes = orchestrator(&cluster);
+    let [other, _, drained] = nodes;
+    let is_partly_done = |status: &Value| {
+        let progress = status["progress"].as_f64().unwrap_or(0.0);
+        (0.01..0.99).contains(&progress) && status["leftMs"].as_u64() > Some(0)
+    };
+    let (status, server) = begun_without((&cluster, dir.path()), nodes, false, is_partly_done);
+    let of_drained = &status["nodes"][name(drained)];
+    assert_eq!(of_drained["progress"], status["progress"]);
+    assert_eq!(status["nodes"][name(other)]["progress"], 1.0);
+
+    let http = cluster.http(other);
+    let is_drained = |otp_name: &str| otp_name.starts_with(&format!("ns_{}@", drained + 1));
+    let progress = http.json("/pools/default/rebalanceProgress").expect("it");
+    let tasks = http.json("/pools/default/tasks").expect("tasks");
+    assert_eq!(progress["status"], "running");
+    assert_eq!(tasks[0]["status"], "running");
+    assert_eq!(tasks[0]["subtype"], "drain");
+    assert_eq!(tasks[0]["statusId"], status["id"]);
+    for (document, whole) in [(&progress, 1.0), (&tasks[0]["perNode"], 100.0)] {
+        let nodes = document.as_object().expect("nodes").iter();
+        let nodes: Vec<_> = nodes.filter(|(key, _)| *key != "status").collect();
+        assert_eq!(nodes.len(), 3, "{document}");
+        for (node, of_node) in nodes {
+            let progress = of_node["progress"].as_f64().expect("a number");
+            let is_right = match is_drained(node) {
+                true => 0.0 < progress && progress < whole,
+                false => (progress - whole).abs() < 1e-9,
+            };
+            assert!(is_right, "{node}: {progress}");
+        }
+    }
+    let (code, text, _) = cluster.tool(other, &["rebalance", "--status"]);
+    assert_eq!(code, Some(0));
+    assert!(
+        text.starts_with("running: ") && text.contains(" s left"),
+        "{text}"
+    );
+
+    let (code, text, why) = cluster.tool(other, &["rebalance", "--stop"]);
+    assert_eq!(code, Some(0), "{why}");
+    assert!(text.starts_with("the drain is stopped; map "), "{text}");
+    let (code, text, _) = cluster.tool(other, &["rebalance", "--status"]);
+    assert_eq!(code, Some(0));
+    assert!(
+        text.starts_with("stopped: ") && !text.contains("left"),
+        "{text}"
+    );
+    let (code, _, why) = cluster.tool(other, &["rebalance", "--status", "--wait"]);
+    assert_eq!(code, Some(1));
+    assert!(why.contains("the drain was stopped"), "{why}");
+    server.signal(Signal::CONT);
+}
+
+#[test]
 fn last_copies_are_not_drained() {
     let dir = tempfile::tempdir().expect("a directory");
     let cluster = Cluster::start(dir.path(), &["--nodes=2", "--replicas=0"]);
