@@ -91,6 +91,30 @@ fn failover_to_a_joining_replica_reports_losses() {
     check(&mut [cluster.connect(0), cluster.connect(1)], &value);
 }
 
+#[test]
+fn full_recovery_gets_all_data_from_the_others() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut cluster = Cluster::start(dir.path(), &["--nodes=2"]);
+    write(&mut [cluster.connect(0), cluster.connect(1)], "1");
+    cluster.kill(1);
+    for (words, discards) in [
+        (&["recover", "n_1"][..], false),
+        (&["recover", "n_1", "--full"], true),
+    ] {
+        fail_over(&cluster, 0, 1);
+        let back = start(&mut cluster, dir.path(), 1);
+        let (code, _, why) = cluster.tool(0, words);
+        assert_eq!(code, Some(0), "{why}");
+        wait_joined(&cluster, 0, 1);
+        check(&mut [cluster.connect(0), cluster.connect(1)], "1");
+        let all = cluster.connect(1).stat("").expect("statistics");
+        let received = all.iter().find(|(name, _)| name == "ep_dcp_received_items");
+        let received: usize = received.expect("it is there").1.parse().expect("a number");
+        assert_eq!(received >= DOCUMENTS, discards, "{words:?}: {received}");
+        back.kill();
+    }
+}
+
 /// A forced failover can continue with the data that the node had received.
 #[test]
 fn forced_failover_promotes_a_node_that_has_not_caught_up() {
