@@ -29,6 +29,8 @@ use std::time::Duration;
 
 /// The largest number of attempts of a change.
 const ATTEMPTS_MAX: u32 = 5;
+/// The prefix of the keys of leases.
+pub(crate) const LEASE_KEYS: &str = "alive/";
 /// The key of the orchestrator's office.
 const OFFICE_KEY: &str = "orchestrator";
 
@@ -88,6 +90,8 @@ pub(crate) struct Control {
     pub(crate) promises: PromiseExchange,
     /// The node that an administrator wants to be failed over by this one.
     pub(crate) deposing: Option<usize>,
+    /// True if the administrator knows that it does not run.
+    pub(crate) is_dead: bool,
     /// True if a failover was given up for which nodes follow others no more.
     pub(crate) lifts_fences: bool,
     /// vBuckets that the node has taken over by moves with these starts, whose change was given up: it is begun again.
@@ -96,7 +100,7 @@ pub(crate) struct Control {
 
 /// Returns the key of a node's lease.
 fn lease_key(node: usize) -> String {
-    format!("alive/{}", text(node))
+    format!("{LEASE_KEYS}{}", text(node))
 }
 
 impl Control {
@@ -123,6 +127,7 @@ impl Control {
             auto: AutoFailover::default(),
             promises: PromiseExchange::new(timing),
             deposing: None,
+            is_dead: false,
             lifts_fences: false,
             unfinished: Vec::new(),
         }
@@ -559,9 +564,11 @@ impl Control {
                     is_known = false;
                     continue;
                 }
-                LeaseState::Absent => LeaseSeen::Absent {
+                LeaseState::Absent { since } => LeaseSeen::Absent {
                     since: Duration::ZERO,
-                    ends: Duration::ZERO,
+                    ends: since_start(
+                        since.plus(self.timing.drift().lengthened(self.timing.time())),
+                    ),
                 },
                 LeaseState::Held { until: ends } | LeaseState::Lapsed { at: ends } => {
                     LeaseSeen::Held {
@@ -612,11 +619,13 @@ impl Control {
             guarded = guarded.when(self.office.guard(self.token?));
         }
         for node in nodes {
-            let lapsed = self.observers[node].deposition(times.local)?;
+            let lapsed = self.observers[node].deposition(times.local, self.timing.time())?;
+            let is_vouched_for = self.is_dead && !is_automatic;
+            let was_asked = || self.was_asked_by(*node, is_vouched_for);
+            if !self.promises.has_ended(times.local, *node) || !was_asked() {
+                return None;
+            }
             if matches!(lapsed, Compare::Unchanged(..)) {
-                if !self.promises.has_ended(times.local, *node) || !self.was_asked_by(*node) {
-                    return None;
-                }
                 guarded = guarded.delete(lease_key(*node));
             }
             self.promises.withhold(*node);
@@ -626,14 +635,21 @@ impl Control {
     }
 
     /// Returns whether a node that asked for promises has asked this one: it followed a map of which this node was a member.
-    fn was_asked_by(&self, node: usize) -> bool {
-        let record = self.observers[&node].record();
-        let health = record.map(|record| record.health.clone());
-        let health = health.and_then(|it| serde_json::from_value::<NodeHealth>(it).ok());
-        let follows = health.and_then(|health| health.follows);
-        let rev = follows.map_or(0, |it| it.rev);
-        let view = self.view.as_ref();
-        view.is_some_and(|view| view.map.is_member_since(self.node, rev))
+    /// Without a record it follows the map in which it became a member, or a later one.
+    fn was_asked_by(&self, node: usize, is_vouched_for: bool) -> bool {
+        let Some(view) = &self.view else {
+            return false;
+        };
+        let rev = match self.observers[&node].record() {
+            None if is_vouched_for => i64::MAX,
+            None => view.map.joined_rev(node),
+            Some(record) => {
+                let health = serde_json::from_value::<NodeHealth>(record.health.clone());
+                let follows = health.ok().and_then(|health| health.follows);
+                follows.map_or(0, |it| it.rev)
+            }
+        };
+        view.map.is_member_since(self.node, rev)
     }
 
     /// Takes the lease from a node that is to be failed over, unless that was done.

@@ -15,6 +15,8 @@ use std::collections::{BTreeMap, BTreeSet};
 const SLOW_NS_MAX: u64 = 1_000_000_000;
 /// The longest time after the restore of the store for which only nodes without copies reach it.
 const LATER_NS_MAX: u64 = 800_000_000;
+/// The longest time for which a node does not hear of a restore that lost its lease: more than the lease.
+const AWAY_NS_MAX: u64 = 2_000_000_000;
 /// The longest time for which the watches of a node lag.
 const LAG_NS_MAX: u64 = 3_000_000_000;
 /// The longest outage of the store: some leases.
@@ -23,7 +25,7 @@ const OUTAGE_NS_MAX: u64 = 4_000_000_000;
 impl World {
     pub(crate) fn fault(&mut self) {
         let node = self.any_node();
-        match self.rng.below(67) {
+        match self.rng.below(68) {
             0..3 => {
                 self.network.reset_any(&mut self.rng);
                 self.summary.cuts += 1;
@@ -87,6 +89,7 @@ impl World {
                 self.store.lag(node, until_ns);
             }
             59..62 => self.isolate(node),
+            67 => self.lose_leases(node),
             _ => self.store.heal(),
         }
     }
@@ -146,6 +149,25 @@ impl World {
             self.store.reconnect(node);
             let replicas = self.rng.below(3) as u8;
             self.request(node, MapChange::Replicas(replicas));
+        }
+    }
+
+    /// Restores a backup that was made before any node had taken a lease. One node does not hear of that for a while, and is to be
+    /// failed over meanwhile.
+    fn lose_leases(&mut self, node: usize) {
+        let mut actives = self.map.vbuckets().filter_map(|vb| self.map.active(vb));
+        let node = actives.next().unwrap_or(node);
+        self.store.restore_without_leases();
+        self.summary.lost_leases += 1;
+        let until_ns = self.unix_ns() + self.rng.below(AWAY_NS_MAX);
+        self.store.send_away(node, until_ns);
+        if !self.may_fail_over(node) {
+            return;
+        }
+        for other in self.nodes.iter_mut().filter(|other| other.number != node) {
+            if let Some(process) = &mut other.process {
+                process.control.deposing = Some(node);
+            }
         }
     }
 
@@ -332,6 +354,7 @@ impl World {
         let times = self.times(by);
         let revision = self.map.revision();
         let process = |node: usize| self.nodes[node].process.as_ref();
+        let has_ended: Vec<bool> = self.nodes.iter().map(|it| it.process.is_none()).collect();
         let applied: Vec<bool> = (0..self.nodes.len())
             .map(|node| process(node).is_some_and(|it| it.revision == revision))
             .collect();
@@ -354,6 +377,7 @@ impl World {
         };
         let control = &mut process.control;
         let Some(node) = control.deposing else { return };
+        control.is_dead = has_ended[node];
         if control.view().is_none_or(|view| view.map.is_out(node)) || self.map.is_out(by) {
             control.deposing = None;
         } else if control.depositions(times, &[node], false).is_some() {

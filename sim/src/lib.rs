@@ -4,10 +4,11 @@
 //! are connected by byte streams that delay, break and stall. Their wall clocks are wrong by hours, their disks slow
 //! down, and their memory runs short. The map of the cluster is in a model of the coordination store ([`StoreModel`]):
 //! nodes change it by transactions and watch it. Its members stop and lag, its answers are lost, nodes do not reach it,
-//! its history is compacted, and backups are restored. Nodes hold leases by clocks that drift, and are paused for longer
-//! than a lease, until their watchdogs end them. While the store is away, they serve by the promises of all others not
-//! to fail them over. An orchestrator fails others over when their leases have lapsed, and some nodes are failed over
-//! while they are alive. The first member executes rebalances, drains, graceful failovers and the recovery of nodes.
+//! its history is compacted, and backups are restored, also ones without the leases of nodes that serve. Nodes hold leases by
+//! clocks that drift, and are paused for longer than a lease, until their watchdogs end them. While the store is away, they
+//! serve by the promises of all others not to fail them over. An orchestrator fails others over when their leases have
+//! lapsed, and some nodes are failed over while they are alive. The first member executes rebalances, drains, graceful
+//! failovers and the recovery of nodes.
 //! Nodes are added, and are removed by rebalances, meanwhile. Nodes lose their disks, and are failed over before they
 //! begin anew. Clients write, with and without durability levels, and read, also by older maps; others bring documents
 //! whose CAS is far ahead. The seed determines every next step, so a failing history can be repeated.

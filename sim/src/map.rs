@@ -217,6 +217,11 @@ impl SimMap {
         self.map.is_member_since(self.number(node), rev)
     }
 
+    /// Returns the `rev` of the map that made a node a member; 0 if it was one in the first map.
+    pub(crate) fn joined_rev(&self, node: usize) -> i64 {
+        kedge_cluster::joined_rev(&self.map, self.number(node))
+    }
+
     /// Returns whether nodes became members by this map.
     pub(crate) fn begins_membership(&self) -> bool {
         self.map.begins_membership()

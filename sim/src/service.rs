@@ -4,6 +4,7 @@
 //! read at one member, which may be behind.
 
 use crate::change::MapChange;
+use crate::control::LEASE_KEYS;
 use crate::map::{MAP_KEY, SimMap, name};
 use crate::store::StoreModel;
 use crate::trace::note;
@@ -423,18 +424,34 @@ impl SimStore {
         let Some(mut backup) = self.backup.take() else {
             return false;
         };
-        let is = self.model.position();
         if other {
-            backup.set_store(is.store + 1);
+            backup.set_store(self.model.position().store + 1);
         }
-        note!("store", "{is} becomes {}", backup.position());
+        self.become_backup(backup);
+        true
+    }
+
+    /// Restores a backup with the present map that was made before any node had taken a lease.
+    pub(crate) fn restore_without_leases(&mut self) {
+        let mut backup = self.model.clone();
+        backup.remove_prefix(LEASE_KEYS);
+        backup.set_store(self.model.position().store + 1);
+        self.become_backup(backup);
+    }
+
+    fn become_backup(&mut self, backup: StoreModel) {
+        note!(
+            "store",
+            "{} becomes {}",
+            self.model.position(),
+            backup.position()
+        );
         self.model = backup;
         self.requests.clear();
         self.answers.clear();
         for member in &mut self.members {
             member.applied = self.model.position().revision;
         }
-        true
     }
 }
 

@@ -134,6 +134,11 @@ impl StoreModel {
         self.history.retain(|(revision, _)| *revision > compacted);
     }
 
+    /// Removes all keys with a prefix from a backup: it was made before there were any. No watch hears of it.
+    pub fn remove_prefix(&mut self, prefix: &str) {
+        self.keys.retain(|key, _| !key.starts_with(prefix));
+    }
+
     /// Gives a restored backup another identity.
     pub fn set_store(&mut self, store: u64) {
         self.store = store;

@@ -76,6 +76,8 @@ pub struct Summary {
     pub joins: u64,
     /// Restored backups of the store.
     pub restores: u64,
+    /// Restored backups without the leases of nodes that may serve.
+    pub lost_leases: u64,
     /// Changes of a restored store by nodes that know an older map only.
     pub branches: u64,
     /// Paused processes.
@@ -117,6 +119,7 @@ impl AddAssign for Summary {
             returns,
             joins,
             restores,
+            lost_leases,
             branches,
             pauses,
             watchdogs,
@@ -145,6 +148,7 @@ impl AddAssign for Summary {
         self.returns += returns;
         self.joins += joins;
         self.restores += restores;
+        self.lost_leases += lost_leases;
         self.branches += branches;
         self.pauses += pauses;
         self.watchdogs += watchdogs;

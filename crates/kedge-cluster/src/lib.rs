@@ -80,7 +80,8 @@ pub use manifest::{
 };
 pub use map::{Chain, ClusterMap, MapBucket, REPLICAS_MAX, VbucketRole, plan_threads};
 pub use members::{
-    External, MapNode, check_node_name, plan_add_node, plan_node_change, plan_remove_node,
+    External, MapNode, check_node_name, joined_rev, plan_add_node, plan_node_change,
+    plan_remove_node,
 };
 pub use moves::{MoveStart, PendingMove, TakenVbucket, plan_balance, plan_move};
 pub use nodes::{NodeList, NodeView};

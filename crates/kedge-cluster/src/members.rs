@@ -231,6 +231,12 @@ pub fn plan_add_node(map: &ClusterMap, node: MapNode) -> Result<ClusterMap, Clus
     Ok(next)
 }
 
+/// Returns the `rev` of the map that made a node a member; 0 if it was one in the first map.
+#[must_use]
+pub fn joined_rev(map: &ClusterMap, node: u16) -> i64 {
+    map.joined.get(&node).copied().unwrap_or_default()
+}
+
 /// Returns the map without a node. The buckets that were spread over it are spread over the other ones: its empty
 /// places are meant for these.
 ///

@@ -66,6 +66,7 @@ fn acknowledged_writes_survive_and_rolled_back_values_are_never_seen() {
         );
         assert!(total.takeovers > 50 && total.resizes > 50 && total.rebalances > 50);
         assert!(total.returns > 50 && total.joins > 50 && total.restores > 5);
+        assert!(total.lost_leases > 50);
         assert!(total.pauses > 50 && total.watchdogs > 20);
         assert!(total.outages > 50 && total.promises > 50 && total.lost_disks > 5);
         assert!(total.drains > 5 && total.graceful_failovers > 15 && total.empty_returns > 20);

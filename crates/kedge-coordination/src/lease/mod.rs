@@ -37,7 +37,8 @@
 //!
 //! * The record states the lease time, and observers wait for the time that it states: a holder may change it at any renewal.
 //! * A record is deleted only by a transaction that compares it with a revision that has lapsed. A key without a record
-//!   has therefore no holder that serves.
+//!   has therefore no holder that serves, unless the store was restored from a backup that did not have the record. So observers
+//!   give an absent record the time of a lease, too, from when they first saw that it is absent.
 //! * Another process of the holder's name replaces the record only if the holder has ended, or has lapsed with nobody who could
 //!   have promised, see [`LeaseHolder`].
 //! * Any other end of a lease is a record that says so, see [`LeaseRecord::revoked`]. It lapses as a renewal does.

@@ -4,6 +4,8 @@
 //! * The time of a record counts from when this observer had received its revision, and from when it could reach the store
 //!   again if it could not meanwhile.
 //! * A lease that has lapsed is known to have lapsed at a revision. What is built on it compares the key with that.
+//! * A record that is absent may have been lost in the restore of a backup. Its lease has the time of one, from when this observer
+//!   first saw that it is absent, and anew after each time when the store could not be reached.
 
 use std::time::Duration;
 
@@ -33,8 +35,11 @@ struct Seen {
 pub enum LeaseState {
     /// Nothing was read since the start, or since the store was unreachable.
     Unknown,
-    /// There is no record, and so no holder that serves.
-    Absent,
+    /// There is no record. A store that was restored may have lost one whose holder serves.
+    Absent {
+        /// The moment since which the observer knows that.
+        since: Moment,
+    },
     /// The holder may serve until this moment of the observer's clock.
     Held {
         /// The moment at which the lease lapses.
@@ -90,7 +95,7 @@ impl LeaseObserver {
             return LeaseState::Unknown;
         };
         if seen.revision.is_none() {
-            return LeaseState::Absent;
+            return LeaseState::Absent { since: seen.since };
         }
         // A record that cannot be read may promise the longest time.
         let time = seen.record.as_ref().map(LeaseRecord::time);
@@ -104,12 +109,16 @@ impl LeaseObserver {
     }
 
     /// Returns the condition under which a transaction may take the place of the holder: the lease has lapsed, and was not
-    /// renewed since. `None` while it may be held.
+    /// renewed since. `None` while it may be held. `lost` is the time of a lease whose record the store may have lost in the
+    /// restore of a backup.
     #[must_use]
-    pub fn deposition(&self, now: Moment) -> Option<Compare> {
+    pub fn deposition(&self, now: Moment, lost: Duration) -> Option<Compare> {
         match self.state(now) {
             LeaseState::Unknown | LeaseState::Held { .. } => None,
-            LeaseState::Absent => Some(Compare::Absent(self.key.clone())),
+            LeaseState::Absent { since } => {
+                let has_ended = now >= since.plus(self.drift.lengthened(lost));
+                has_ended.then(|| Compare::Absent(self.key.clone()))
+            }
             LeaseState::Lapsed { .. } => {
                 let revision = self.seen.as_ref()?.revision?;
                 Some(Compare::Unchanged(self.key.clone(), revision))
@@ -118,7 +127,8 @@ impl LeaseObserver {
     }
 
     /// Returns the condition under which a process holds nothing any more that depends on this lease, if it is known: the
-    /// lease may be taken from it, or another process of the same name has it.
+    /// lease may be taken from it, or another process of the same name has it. A record that is absent is one that has ended: an
+    /// office is safe by its compare, whoever takes it.
     #[must_use]
     pub fn end_of(&self, process: &str, now: Moment) -> Option<Compare> {
         let seen = self.seen.as_ref().filter(|_| !self.interrupted)?;
@@ -126,7 +136,7 @@ impl LeaseObserver {
             (Some(record), Some(revision)) if record.process != process => {
                 Some(Compare::Unchanged(self.key.clone(), revision))
             }
-            _ => self.deposition(now),
+            _ => self.deposition(now, Duration::ZERO),
         }
     }
 }

@@ -39,7 +39,7 @@ fn observe(store: &dyn Coordinator, observer: &mut LeaseObserver, ms: u64) -> Le
 
 /// The transaction that takes the place of a holder, if its lease has lapsed.
 fn depose(observer: &LeaseObserver, ms: u64) -> Option<Transaction> {
-    let lapsed = observer.deposition(at(ms))?;
+    let lapsed = observer.deposition(at(ms), TIME)?;
     Some(
         Transaction::new()
             .when(lapsed)

@@ -261,7 +261,7 @@ impl World {
         if self.mutant == Mutant::ImpatientObserver {
             now = now.plus(self.timing.time() / 2);
         }
-        let Some(lapsed) = self.observer.deposition(now) else {
+        let Some(lapsed) = self.observer.deposition(now, self.timing.time()) else {
             return;
         };
         if matches!(lapsed, Compare::Absent(_)) {

@@ -547,7 +547,7 @@ impl World {
         let mutant = self.mutant;
         let other = &mut self.others[node];
         let now = other.clock.at(self.now);
-        let Some(ended) = other.observer.deposition(now) else {
+        let Some(ended) = other.observer.deposition(now, self.timing.time()) else {
             return;
         };
         let Some(record) = other.observer.record() else {

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use kedge_bucket::DiskCalls;
 use kedge_cluster::{
     AutoFailoverEdit, AutoFailoverSettings, ClusterMap, DiskJudge, DiskSample, NodeHealth,
+    joined_rev,
 };
 use kedge_coordination::lease::{Office, OfficeStep, PromiseRequest};
 use kedge_coordination::{Compare, CoordinationError, Revision, Transaction};
@@ -194,7 +195,7 @@ impl FailoverControl {
         if !map.is_member(me) {
             return Err(ChangeError::Refused("this node is no member".to_owned()));
         }
-        let end = self.await_end_of_lease((map, me), name, WhenAlive::Keep)?;
+        let end = self.await_end_of_lease((map, me), name, WhenAlive::Keep, false)?;
         match self.store.transact(&end) {
             Ok(_) => Ok(()),
             Err(CoordinationError::Conflict(_)) => Err(ChangeError::Alive(name.to_owned())),
@@ -203,24 +204,31 @@ impl FailoverControl {
     }
 
     /// Waits until a node serves no more whose place is to be taken, and returns the compare of that and the end of its record.
-    /// `map` is to be replaced, and `me` is this node.
+    /// `map` is to be replaced, and `me` is this node. A user who accepts losses vouches that a node without a record serves by no
+    /// promises of former members.
     pub(super) fn await_end_of_lease(
         &self,
         (map, me): (&ClusterMap, u16),
         name: &str,
         when_alive: WhenAlive,
+        accepts_losses: bool,
     ) -> Result<Transaction, ChangeError> {
         let mut seen = self.seen.lock();
         // Its promises end as well.
         seen.withhold_promises(name);
-        let lease_time = seen.settings().settings.timeout();
+        let lease_time = seen.lost_time();
         let first = seen.renewed(name);
         drop(seen);
+        let joined = match accepts_losses {
+            true => i64::MAX,
+            false => map.node(name).map_or(0, |node| joined_rev(map, node)),
+        };
         // A lease that was renewed just now ends, and then one that is taken, or a promise.
         let deadline = Instant::now() + lease_time * 2 + ASK_TIMEOUT;
         loop {
             let mut seen = self.seen.lock();
-            let why = match seen.end(now(), name, |rev| map.is_member_since(me, rev)) {
+            let is_member_since = |rev| map.is_member_since(me, rev);
+            let why = match seen.end(now(), name, joined, is_member_since) {
                 Ok(ended) => return Ok(ended),
                 Err(why) => why,
             };
@@ -229,9 +237,11 @@ impl FailoverControl {
             if why == MayServe::NewMember || is_kept || Instant::now() >= deadline {
                 return Err(match why {
                     MayServe::Lease => ChangeError::Alive(name.to_owned()),
-                    MayServe::Promise | MayServe::NewMember => ChangeError::Refused(format!(
-                        "node \"{name}\" cannot be failed over: {why}"
-                    )),
+                    MayServe::Lost | MayServe::Promise | MayServe::NewMember => {
+                        ChangeError::Refused(format!(
+                            "node \"{name}\" cannot be failed over: {why}"
+                        ))
+                    }
                 });
             }
             let revokes = match when_alive {

@@ -95,9 +95,9 @@ impl ClusterNode {
                 true => WhenAlive::RevokeAtOnce,
                 false => WhenAlive::Revoke,
             };
-            let ended = self
-                .failovers
-                .await_end_of_lease((map, me), name, when_alive)?;
+            let ended =
+                self.failovers
+                    .await_end_of_lease((map, me), name, when_alive, accepts.losses)?;
             let told = self.gather(map, &[failed]);
             let plan = plan_failover(map, failed, &told, accepts.losses)?;
             tracing::warn!(

@@ -2,7 +2,8 @@
 //! them in the coordination store. No call is made here.
 //!
 //! Invariants:
-//! * The time of a lease counts from when this node received its record, and anew after the store could not be reached.
+//! * The time of a lease counts from when this node received its record, and anew after the store could not be reached. So does that
+//!   of a lease without a record, from when this node saw that there is none: a store that was restored may have lost it.
 //! * The compare by which a node is failed over is returned only when this node's promise to it has ended, and this node
 //!   promises it nothing from then on, see [`Promises`].
 
@@ -41,6 +42,8 @@ struct SeenLease {
     entry: Option<Entry>,
     /// The moment since which there was no record.
     absent_since: Moment,
+    /// The largest `rev` of a map that the node followed by a record that is gone.
+    followed: i64,
 }
 
 /// The keys of the store that the orchestrator acts on.
@@ -51,6 +54,8 @@ pub(super) struct SeenStore {
     /// False until everything was read since the start, or since the store could not be reached.
     is_read: bool,
     leases: BTreeMap<String, SeenLease>,
+    /// The longest time that any record has stated: a lost one is taken for as long.
+    longest: Duration,
     office: Option<Entry>,
     settings: Option<Entry>,
     /// The promises that this node has given.
@@ -65,13 +70,19 @@ pub(super) enum MayServe {
     /// It may have a lease.
     #[error("its lease was renewed")]
     Lease,
+    /// It may have a lease whose record is lost.
+    #[error(
+        "the coordination store has no record of its lease; if a backup was restored, the node may still serve by one: try again after the \
+         timeout of automatic failover"
+    )]
+    Lost,
     /// It may have this node's promise.
     #[error("this node may have promised not to fail it over")]
     Promise,
     /// It may serve by promises for which it did not ask this node.
     #[error(
         "it has not renewed its lease since this node became a member, of which it may not know; have a node fail it over that was \
-         a member before, or start the node again with its data directory"
+         a member before, start the node again with its data directory, or force the failover if it has no record of a lease and does not run"
     )]
     NewMember,
 }
@@ -90,6 +101,7 @@ impl SeenStore {
             defaults,
             is_read: false,
             leases: BTreeMap::new(),
+            longest: Duration::ZERO,
             office: None,
             settings: None,
             promises: Promises::new(DriftBound::default()),
@@ -154,23 +166,34 @@ impl SeenStore {
         let Some(name) = name_of(key) else {
             return;
         };
+        let follows = match entry {
+            None => self.health(name).follows,
+            Some(_) => None,
+        };
         let lease = self.lease(now, name);
         if entry.is_none() && lease.entry.is_some() {
             lease.absent_since = now;
+            lease.followed = lease.followed.max(follows.map_or(0, |it| it.rev));
         }
         lease.observer.on_entry(now, entry);
         lease.entry = entry.cloned();
+        let time = lease.observer.record().map(LeaseRecord::time);
+        self.longest = self.longest.max(time.unwrap_or_default());
     }
 
     fn lease(&mut self, now: Moment, name: &str) -> &mut SeenLease {
+        let is_read = self.is_read;
         let lease = self.leases.entry(name.to_owned());
         lease.or_insert_with(|| {
             let mut observer = LeaseObserver::new(alive_key(name), DriftBound::default());
-            observer.on_entry(now, None);
+            if is_read {
+                observer.on_entry(now, None);
+            }
             SeenLease {
                 observer,
                 entry: None,
                 absent_since: now,
+                followed: 0,
             }
         })
     }
@@ -205,6 +228,7 @@ impl SeenStore {
     /// Returns the lease of a member at the moment `now`. One without a record has the time of a lease to begin one.
     pub(super) fn seen(&mut self, now: Moment, name: &str, lease_time: Duration) -> LeaseSeen {
         let drift = DriftBound::default();
+        let lost = drift.lengthened(self.lost_time().max(lease_time));
         let lease = self.lease(now, name);
         let record = lease.observer.record().map(LeaseRecord::time);
         match lease.observer.state(now) {
@@ -216,9 +240,13 @@ impl SeenStore {
                     ends,
                 }
             }
-            LeaseState::Absent | LeaseState::Unknown => LeaseSeen::Absent {
+            LeaseState::Absent { since } => LeaseSeen::Absent {
                 since: time(lease.absent_since),
-                ends: time(lease.absent_since.plus(drift.lengthened(lease_time))),
+                ends: time(since.plus(lost)),
+            },
+            LeaseState::Unknown => LeaseSeen::Absent {
+                since: time(lease.absent_since),
+                ends: time(lease.absent_since.plus(lost)),
             },
         }
     }
@@ -231,20 +259,30 @@ impl SeenStore {
         health.unwrap_or_default()
     }
 
-    /// Returns the condition under which a node serves no more; `None` while it may.
-    fn deposition(&self, now: Moment, name: &str) -> Option<Compare> {
+    /// Returns the time of a lease whose record may be lost: as long as the timeout, and as any record that was seen. That is too
+    /// short only if the timeout was lengthened after the backup that was restored.
+    pub(super) fn lost_time(&self) -> Duration {
+        self.longest.max(self.settings().settings.timeout())
+    }
+
+    /// Returns the condition under which a node serves no more by its lease.
+    fn deposition(&mut self, now: Moment, name: &str) -> Result<Compare, MayServe> {
         if !self.is_read {
-            return None;
+            return Err(MayServe::Lease);
         }
-        match self.leases.get(name) {
-            Some(lease) => lease.observer.deposition(now),
-            None => Some(Compare::Absent(alive_key(name))),
-        }
+        let lost = self.lost_time();
+        let observer = &self.lease(now, name).observer;
+        observer
+            .deposition(now, lost)
+            .ok_or_else(|| match observer.state(now) {
+                LeaseState::Absent { .. } => MayServe::Lost,
+                _ => MayServe::Lease,
+            })
     }
 
     /// Returns the compare of the end of a node's lease, and the deletion of its record. Until the node has renewed its
-    /// lease, this node promises it nothing. `is_member_since` says of a `rev` of the map whether this node is a member since
-    /// then.
+    /// lease, this node promises it nothing. `joined` is the `rev` in which the node became a member: without a record it follows
+    /// that map or a later one. It is `i64::MAX` if a user vouches for that. `is_member_since` says of a `rev` of the map whether this node is a member since then.
     ///
     /// # Errors
     /// The reason why the node may serve.
@@ -252,20 +290,24 @@ impl SeenStore {
         &mut self,
         now: Moment,
         name: &str,
+        joined: i64,
         is_member_since: impl FnOnce(i64) -> bool,
     ) -> Result<Transaction, MayServe> {
-        let ended = self.deposition(now, name).ok_or(MayServe::Lease)?;
-        let mut end = Transaction::new();
-        if let Compare::Unchanged(key, _) = &ended {
-            end = end.delete(key);
-            if now < self.promises.end_of(name) {
-                return Err(MayServe::Promise);
-            }
-            let follows = self.health(name).follows;
-            if !is_member_since(follows.map_or(0, |it| it.rev)) {
-                return Err(MayServe::NewMember);
-            }
+        let ended = self.deposition(now, name)?;
+        if now < self.promises.end_of(name) {
+            return Err(MayServe::Promise);
         }
+        let follows = match &ended {
+            Compare::Absent(_) => self.lease(now, name).followed.max(joined),
+            _ => self.health(name).follows.map_or(0, |it| it.rev),
+        };
+        if !is_member_since(follows) {
+            return Err(MayServe::NewMember);
+        }
+        let end = match &ended {
+            Compare::Absent(_) => Transaction::new(),
+            _ => Transaction::new().delete(alive_key(name)),
+        };
         self.withhold_promises(name);
         Ok(end.when(ended))
     }
@@ -392,7 +434,7 @@ mod tests {
     }
 
     fn end(seen: &mut SeenStore, ms: u64, name: &str) -> Result<Transaction, MayServe> {
-        seen.end(at(ms), name, |_| true)
+        seen.end(at(ms), name, 0, |_| true)
     }
 
     #[test]
@@ -436,9 +478,10 @@ mod tests {
     }
 
     #[test]
-    fn node_without_a_record_serves_nothing_and_has_time_to_begin() {
+    fn node_without_a_record_has_the_time_of_a_lease() {
         let mut seen = seen();
         seen.on_snapshot(at(1_000), &snapshot(vec![record("p", 3)]));
+        assert_eq!(end(&mut seen, 2_000, "b"), Err(MayServe::Lost));
         seen.on_change(at(2_000), &Change::Delete("alive/a".to_owned()));
         let absent = LeaseSeen::Absent {
             since: Duration::from_secs(2),
@@ -446,11 +489,58 @@ mod tests {
         };
         assert_eq!(seen.seen(at(3_000), "a", TIME), absent);
         for name in ["a", "b"] {
-            let ended = end(&mut seen, 3_000, name).expect("it has no lease");
+            assert_eq!(end(&mut seen, 7_004, name), Err(MayServe::Lost));
+            let ended = end(&mut seen, 7_005, name).expect("it has no lease");
             assert_eq!(ended.compares(), [Compare::Absent(alive_key(name))]);
             assert!(ended.ops().is_empty());
             assert_eq!(seen.revocation(name), None);
         }
+    }
+
+    /// A restored store had lost the record of a node that served, and a failover by hand promoted others at once.
+    #[test]
+    fn record_that_a_restore_lost_ends_a_lease_later_and_as_if_it_were_there() {
+        let mut seen = seen();
+        let mut follows = record("p", 10);
+        follows.value = String::from_utf8_lossy(&follows.value)
+            .replace(
+                "\"hungMs\":7}",
+                "\"hungMs\":7},\"follows\":{\"epoch\":1,\"rev\":20}",
+            )
+            .into_bytes();
+        // Nothing is known before the store was read.
+        seen.seen(at(0), "a", TIME);
+        seen.on_snapshot(at(9_000), &snapshot(vec![]));
+        assert_eq!(end(&mut seen, 14_004, "a"), Err(MayServe::Lost));
+        assert!(end(&mut seen, 14_005, "a").is_ok());
+        seen.on_change(at(15_000), &Change::Put(follows));
+        let long = PromiseRequest {
+            time: TIME * 2,
+            known: Revision(10),
+        };
+        seen.promise(at(19_000), "a", long).expect("it has renewed");
+        let mut restored = snapshot(vec![]);
+        restored.position.store = 2;
+        seen.on_snapshot(at(20_000), &restored);
+        assert_eq!(end(&mut seen, 25_004, "a"), Err(MayServe::Lost));
+        let absent = LeaseSeen::Absent {
+            since: Duration::from_secs(20),
+            ends: Duration::from_millis(25_005),
+        };
+        assert_eq!(seen.seen(at(21_000), "a", TIME), absent);
+        assert_eq!(end(&mut seen, 25_005, "a"), Err(MayServe::Promise));
+        // It has asked those who were members in the map that it followed, which is not older than the one in which it joined.
+        let new = |joined| move |rev| rev >= joined;
+        let ended = seen.end(at(29_010), "a", 0, new(21));
+        assert_eq!(ended, Err(MayServe::NewMember));
+        seen.end(at(29_010), "a", 0, new(20)).expect("it has asked");
+        let ended = seen.end(at(29_010), "a", 21, new(21));
+        assert_eq!(
+            ended.expect("it has asked").compares(),
+            [Compare::Absent(alive_key("a"))]
+        );
+        let promised = seen.promise(at(29_010), "a", REQUEST);
+        assert_eq!(promised, Err(PromiseRefused::NotRenewed));
     }
 
     #[test]
@@ -469,7 +559,7 @@ mod tests {
         assert_eq!(seen.promised(at(6_000)), 1);
         assert_eq!(end(&mut seen, 11_004, "a"), Err(MayServe::Promise));
         assert_eq!(
-            seen.end(at(11_005), "a", |_| false),
+            seen.end(at(11_005), "a", 0, |_| false),
             Err(MayServe::NewMember)
         );
         seen.promise(at(11_005), "a", REQUEST)

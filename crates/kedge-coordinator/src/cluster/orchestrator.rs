@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use kedge_cluster::{
     AutoFailover, ClusterError, ClusterMap, ClusterObservation, Decision, DownCause, DownNode,
-    FailoverPlan, MemberObservation, NodePositions, Refusal, lacks_durability_majority,
+    FailoverPlan, MemberObservation, NodePositions, Refusal, joined_rev, lacks_durability_majority,
     plan_automatic_failover,
 };
 use kedge_coordination::lease::OfficeStep;
@@ -386,10 +386,12 @@ fn ends(
     let at = now();
     let mut all = Transaction::new();
     for it in nodes {
-        let end = seen.end(at, &it.name, is_member_since);
+        let end = seen.end(at, &it.name, joined_rev(map, it.node), is_member_since);
         all = all.and(end.map_err(|why| match why {
             MayServe::Promise => Refusal::Promised(vec![it.name.clone()]),
-            MayServe::Lease | MayServe::NewMember => Refusal::Failed(why.to_string()),
+            MayServe::Lease | MayServe::Lost | MayServe::NewMember => {
+                Refusal::Failed(why.to_string())
+            }
         })?);
     }
     Ok(all)
