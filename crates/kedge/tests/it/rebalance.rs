@@ -473,6 +473,18 @@ fn graceful_failover_waits_for_a_member_that_is_down() {
         text.starts_with("running: 100 %") && text.contains(&says),
         "{text}"
     );
+    // The last step is due: the orchestrator has found that it cannot be made.
+    let log = dir.path().join(name(other)).join("kedge.log");
+    let says = format!("{} does not answer, and all nodes", name(stops));
+    let deadline = Instant::now() + PATIENCE;
+    let is_said = || {
+        let log = std::fs::read_to_string(&log).expect("a log");
+        log.replace(['"', '\\'], "").contains(&says)
+    };
+    while !is_said() {
+        assert!(Instant::now() < deadline, "it does not wait");
+        thread::yield_now();
+    }
     let is_out = |node: usize| cluster.status(other)["nodes"][node]["failedOver"] == true;
     assert!(!is_out(drained));
     server.signal(Signal::CONT);
