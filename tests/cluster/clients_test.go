@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -47,7 +48,10 @@ var refusals = []error{
 // repeats until the timeout of the operation: reads, writes that were not sent, and those that the server refused to execute.
 // A write that was sent may have been executed, so its client has to know: the connection broke, or there was no answer in
 // time, or the server does not know how many copies have it.
-var nodeLost = []error{gocb.ErrTimeout, gocbcore.ErrSocketClosed, gocb.ErrDurabilityAmbiguous}
+// A connection may break while the SDK writes to it; then even a read can end with the error of the system.
+var nodeLost = []error{
+	gocb.ErrTimeout, gocbcore.ErrSocketClosed, gocb.ErrDurabilityAmbiguous, syscall.ECONNRESET, syscall.EPIPE,
+}
 
 // The same, where the remaining copies of a chain are no majority.
 var majorityLost = append([]error{gocb.ErrDurabilityImpossible}, nodeLost...)
