@@ -32,7 +32,7 @@ pub enum TimingError {
     /// The holder could not renew before it has to stop.
     #[error(
         "a lease of {time:?} cannot be held: the renewal interval of {interval:?}, the request timeout of {request:?} and the \
-         tolerated pause of {pause:?} together have to be less than {usable:?}; use a longer lease time or a shorter pause"
+         tolerated pause of {pause:?} together have to be less than {usable:?}; use a shorter pause or a longer lease time"
     )]
     TooTight {
         /// The lease time.

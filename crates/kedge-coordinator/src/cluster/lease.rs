@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kedge_cluster::NodeHealth;
-use kedge_coordination::lease::{LeaseTiming, PromiseRequest};
+use kedge_coordination::lease::{LeaseTiming, PromiseRequest, TimingError};
 use kedge_node::coordination::{ChangeError, LeaseStatus};
 use kedge_types::SystemClock;
 
@@ -85,10 +85,17 @@ impl ClusterNode {
 
     /// Sets the time of the lease from its next renewal on. A tolerated pause that does not fit is shortened.
     pub(super) fn set_lease_time(&self, time: Duration) {
-        let pause = self.lease_options.timing.pause();
-        let timing = LeaseTiming::new(time, Some(pause));
-        match timing.or_else(|_| LeaseTiming::new(time, None)) {
+        let pause = self.lease_options.pause;
+        match fitting(time, pause) {
             Ok(timing) => {
+                if let Some(pause) = pause.filter(|pause| timing.pause() < *pause) {
+                    tracing::warn!(
+                        timeout = ?time,
+                        configured = ?pause,
+                        used = ?timing.pause(),
+                        "lease_tolerated_pause is too long for the timeout of automatic failover: a shorter pause is tolerated"
+                    );
+                }
                 if let Some(lease) = self.lease.get() {
                     lease.set_timing(timing);
                 }
@@ -105,6 +112,15 @@ impl ClusterNode {
             ..lease.unwrap_or_default()
         }
     }
+}
+
+/// Returns the times of a lease, with the default pause if the given one does not fit.
+///
+/// # Errors
+/// `OutOfRange`.
+fn fitting(time: Duration, pause: Option<Duration>) -> Result<LeaseTiming, TimingError> {
+    let timing = LeaseTiming::new(time, pause);
+    timing.or_else(|_| LeaseTiming::new(time, None))
 }
 
 /// Asks one member after the other to end the lease of a process of this node's name that serves no more.
@@ -124,4 +140,23 @@ fn ask_to_release(node: &ClusterNode) -> Result<(), String> {
         }
     }
     Err(why)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tolerated_pause_is_shortened_when_the_timeout_does_not_allow_it() {
+        let ms = Duration::from_millis;
+        let pause =
+            |time, pause: Option<u64>| fitting(ms(time), pause.map(ms)).map(LeaseTiming::pause);
+        assert_eq!(pause(10_000, Some(2_000)), Ok(ms(2_000)));
+        assert_eq!(pause(2_000, Some(2_000)), Ok(ms(500)));
+        assert_eq!(pause(1_000, Some(2_000)), Ok(ms(250)));
+        // The default is that of the present timeout.
+        assert_eq!(pause(1_000, None), Ok(ms(250)));
+        assert_eq!(pause(5_000, None), Ok(ms(500)));
+        fitting(ms(500), None).expect_err("it is out of range");
+    }
 }

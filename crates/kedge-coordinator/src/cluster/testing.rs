@@ -92,6 +92,7 @@ pub(super) fn node(store: &Path) -> Arc<ClusterNode> {
         server_group: SERVER_GROUP.to_owned(),
         lease: LeaseOptions {
             timing,
+            pause: None,
             watchdog: false,
         },
         release: Release::CURRENT,

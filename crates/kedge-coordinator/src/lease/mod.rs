@@ -45,6 +45,8 @@ pub type StoredRevision = Box<dyn Fn(&Snapshot) -> Option<Revision> + Send>;
 pub struct LeaseOptions {
     /// The times.
     pub timing: LeaseTiming,
+    /// The tolerated pause of the settings; `None` for the default.
+    pub pause: Option<Duration>,
     /// True if the process is ended when it is paused for longer than the lease tolerates, on a store of one machine too.
     pub watchdog: bool,
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use kedge_auth::Roles;
 use kedge_cluster::{CLUSTER_USER, External, Release, SERVER_GROUP};
 use kedge_coordination::StoreAddress;
-use kedge_coordination::lease::LeaseTiming;
+use kedge_coordination::lease::{LeaseTiming, TimingError};
 use kedge_coordinator::cluster::{ClusterSetup, LeaseOptions, NodeOptions};
 use kedge_disk::Disk;
 use kedge_node::users::Users;
@@ -83,8 +83,14 @@ fn lease(settings: &Settings) -> Result<LeaseOptions, SettingsError> {
     let pause = settings.lease_tolerated_pause;
     let pause = (!pause.is_zero()).then_some(pause);
     let timing = LeaseTiming::new(settings.auto_failover_timeout, pause);
+    let timing = timing.map_err(|why| match why {
+        // Every time that is in range has a pause that fits.
+        TimingError::TooTight { .. } => refused("lease_tolerated_pause", &why),
+        _ => refused("auto_failover_timeout", &why),
+    })?;
     Ok(LeaseOptions {
-        timing: timing.map_err(|why| refused("auto_failover_timeout", &why))?,
+        timing,
+        pause,
         watchdog: settings.lease_watchdog,
     })
 }

@@ -183,9 +183,9 @@ settings! {
     external_mgmt_port: u16 = 0,
         "Port of management at `external_host`. 0: that of the node.", default_note = "the node's";
     auto_failover_timeout: Duration = Duration::from_secs(5),
-        "Time after which a node of a cluster counts as down, 1 s to 120 s. It is also the time of a node's lease: a node that cannot renew it for so long serves no clients.";
+        "Time after which a node of a cluster counts as down, 1 s to 120 s. It is also the time of a node's lease: a node that cannot renew it for so long serves no clients. It holds until the settings of automatic failover are first changed, which are those of all nodes.";
     lease_tolerated_pause: Duration = Duration::ZERO,
-        "Time by which a node stops serving before its lease ends, so that a short pause of the process has no effect. 0s: 500ms, or a quarter of a shorter `auto_failover_timeout`.",
+        "Time by which a node stops serving before its lease ends, so that a short pause of the process has no effect. 0s: 500ms, or a quarter of a shorter `auto_failover_timeout`. It has to be less than 0.499 times the timeout, 2495ms for 5s (docs/explanation/failover.md): the start is refused otherwise. If the timeout is shortened later and the pause does not fit any more, the default is used instead, and the log has a warning.",
         default_note = "500ms, at most a quarter of `auto_failover_timeout`";
     lease_watchdog: bool = false,
         "End the process when it was paused beyond the end of its lease. Nodes with a coordination store in etcd always do.";

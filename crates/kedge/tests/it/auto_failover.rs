@@ -9,8 +9,9 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::cluster::{Cluster, store_in};
-use crate::process::{PATIENCE, Server, clean_environment};
+use crate::cluster::{Cluster, serve_node, store_in};
+use crate::missing::stop;
+use crate::process::{PATIENCE, Server, clean_environment, kedge, run};
 
 /// A cluster of three nodes with two replicas that fails nodes over after a second.
 fn cluster(dir: &Path) -> Cluster {
@@ -86,6 +87,68 @@ fn value_of(connections: &mut [ClientConnection], key: &str) -> Option<String> {
 
 fn key(n: u32) -> String {
     format!("key-{n}")
+}
+
+#[test]
+fn times_of_a_lease_that_do_not_fit_together_are_refused_at_the_start() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let table: [(&[&str], &str); 4] = [
+        (
+            &["--lease-tolerated-pause=2495ms"],
+            "lease_tolerated_pause: a lease of 5s cannot be held",
+        ),
+        (
+            &["--auto-failover-timeout=2s", "--lease-tolerated-pause=1s"],
+            "lease_tolerated_pause: a lease of 2s cannot be held",
+        ),
+        (
+            &["--auto-failover-timeout=121s"],
+            "auto_failover_timeout: a lease time is 1 s to 120 s, not 121s",
+        ),
+        (
+            &[
+                "--auto-failover-timeout=999ms",
+                "--lease-tolerated-pause=9s",
+            ],
+            "auto_failover_timeout: a lease time is 1 s to 120 s, not 999ms",
+        ),
+    ];
+    for (flags, why) in table {
+        let mut command = kedge(&["serve", "--kv-port=0", "--mgmt-port=0", "--node-name=n_0"]);
+        command
+            .args(["--coordinator", &store_in(dir.path()), "--data-dir"])
+            .arg(dir.path().join("n_0"))
+            .args(flags);
+        let (code, _, stderr) = run(&mut command);
+        assert_eq!(code, Some(1), "{flags:?}: {stderr}");
+        assert!(stderr.contains(why), "{flags:?}: {stderr}");
+    }
+}
+
+/// A shorter timeout replaced the configured pause of a node, and nobody heard of it.
+#[test]
+fn pause_that_a_later_timeout_shortens_is_a_warning_in_the_log() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let cluster = Cluster::start(dir.path(), &["--nodes=2"]);
+    cluster.kill(1);
+    let mut command = serve_node(dir.path(), 1);
+    command.args(["--lease-tolerated-pause", "2s"]);
+    let node = Server::spawn(command);
+    let node = node.expect("the pause fits 5 s");
+    let (code, _, stderr) = cluster.tool(0, &["auto-failover", "--timeout=2s"]);
+    assert_eq!(code, Some(0), "{stderr}");
+    cluster.wait_status(1, "the lease is shorter", |status| {
+        status["coordinator"]["lease"]["timeMs"] == 2_000
+    });
+    let log = stop(node);
+    let warned =
+        |line: &&str| line.contains("WARN") && line.contains("lease_tolerated_pause is too long");
+    let line = log.lines().find(warned);
+    let line = line.unwrap_or_else(|| panic!("{log}"));
+    assert!(
+        line.contains("configured=2s") && line.contains("used=500ms"),
+        "{line}"
+    );
 }
 
 #[test]
@@ -187,7 +250,7 @@ fn stopped_node_answers_nothing_after_it_was_failed_over() {
 /// Starts a node of the cluster again, in another server group.
 fn serve_in_group(cluster: &Cluster, dir: &Path, node: usize, group: &str) -> Server {
     cluster.signal(node, Signal::TERM);
-    let mut command = crate::cluster::serve_node(dir, node);
+    let mut command = serve_node(dir, node);
     clean_environment(&mut command).args(["--server-group", group]);
     Server::spawn(command).expect("the node starts")
 }
@@ -225,7 +288,7 @@ fn nodes_of_two_server_groups_are_not_failed_over() {
         .expect("a status");
     assert!(!is_failed_over(&status, 1) && !is_failed_over(&status, 2));
     servers.remove(0);
-    let _back = Server::spawn(crate::cluster::serve_node(dir.path(), 1)).expect("it starts");
+    let _back = Server::spawn(serve_node(dir.path(), 1)).expect("it starts");
     cluster.wait_status(0, "the other one is alone then", |status| {
         is_failed_over(status, 2)
     });
