@@ -71,6 +71,7 @@ fn producer() -> Producer {
         features: Features::of(&[Feature::Json, Feature::Xerror, Feature::Collections]),
         idle_timeout_ns: 1 << 20,
         stuck_timeout_ns: 1 << 20,
+        map_epoch: Some(5),
     };
     Producer::open(&open, &config, 0).expect("it can be opened")
 }
@@ -82,6 +83,7 @@ fn consumer() -> Consumer {
         buffer_bytes: 100,
         noop_interval_secs: 1,
         collections: true,
+        map_epoch: Some(5),
     };
     let out = &mut Vec::new();
     let mut consumer = Consumer::open(&config, 0, out);

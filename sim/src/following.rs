@@ -63,8 +63,8 @@ pub(crate) struct ReceivingEnd {
 impl ReceivingEnd {
     pub(crate) fn new(
         bucket: &Arc<Bucket>,
-        node: NodeName,
-        peer: NodeName,
+        (node, peer): (NodeName, NodeName),
+        epoch: i64,
         now_ns: u64,
         out: &mut Vec<u8>,
     ) -> Self {
@@ -75,6 +75,7 @@ impl ReceivingEnd {
             buffer_bytes: BUFFER_BYTES,
             noop_interval_secs: 1,
             collections: features().contains(Feature::Collections),
+            map_epoch: Some(epoch),
         };
         Self {
             bucket: Arc::clone(bucket),

@@ -528,7 +528,9 @@ impl SimNode {
             let link = network.connect(number, peer);
             let mut out = Vec::new();
             let (me, other) = (name(number), name(peer));
-            let mut following = ReceivingEnd::new(&process.bucket, me, other, now_ns, &mut out);
+            let epoch = map.revision().epoch;
+            let mut following =
+                ReceivingEnd::new(&process.bucket, (me, other), epoch, now_ns, &mut out);
             following.set_vbuckets(&wanted, &mut out);
             network.send(link, LinkEnd::Producer, &out);
             process.following.insert(peer, (link, following));
@@ -661,13 +663,13 @@ impl Process {
         let mut out = Vec::new();
         match end {
             LinkEnd::Producer => {
-                let (bucket, node) = (&self.bucket, self.node);
+                let (bucket, node, epoch) = (&self.bucket, self.node, self.revision.epoch);
                 let serving = self.serving.entry(link);
                 let done = match arrival {
                     None => return,
                     Some(Delivery::Closed) => Err(Closed),
                     Some(Delivery::Bytes(bytes)) => serving
-                        .or_insert_with(|| SendingEnd::new(bucket, name(node)))
+                        .or_insert_with(|| SendingEnd::new(bucket, name(node), epoch))
                         .on_bytes(now_ns, &bytes, &mut out),
                 };
                 network.send(link, LinkEnd::Consumer, &out);

@@ -44,6 +44,8 @@ impl StreamNotify for ReadyVbuckets {
 pub(crate) struct SendingEnd {
     bucket: Arc<Bucket>,
     node: NodeName,
+    /// The epoch of the node's map.
+    epoch: i64,
     ready: Arc<ReadyVbuckets>,
     opened: Option<(Producer, StreamConnection)>,
     streams: ConnectionStreams,
@@ -51,10 +53,11 @@ pub(crate) struct SendingEnd {
 }
 
 impl SendingEnd {
-    pub(crate) fn new(bucket: &Arc<Bucket>, node: NodeName) -> Self {
+    pub(crate) fn new(bucket: &Arc<Bucket>, node: NodeName, epoch: i64) -> Self {
         Self {
             bucket: Arc::clone(bucket),
             node,
+            epoch,
             ready: Arc::default(),
             opened: None,
             streams: ConnectionStreams::default(),
@@ -124,6 +127,7 @@ impl SendingEnd {
             features: features(),
             idle_timeout_ns: 10_000_000_000,
             stuck_timeout_ns: 20_000_000_000,
+            map_epoch: Some(self.epoch),
         };
         let producer = Producer::open(open, &config, now_ns).map_err(|_| Closed)?;
         let name = String::from_utf8_lossy(open.name).into_owned();

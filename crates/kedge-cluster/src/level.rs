@@ -143,6 +143,8 @@ pub enum Feature {
     MoveStarts,
     /// The map has how much each node had to do when a rebalance began.
     NodeProgress,
+    /// A node that opens a replication link states the epoch of its map.
+    ReplicationEpoch,
 }
 
 impl Feature {
@@ -157,6 +159,7 @@ impl Feature {
             Self::FileCopies => (CompatLevel(2), "new copies from files"),
             Self::MoveStarts => (CompatLevel(2), "the start of a move"),
             Self::NodeProgress => (CompatLevel(2), "the progress of single nodes"),
+            Self::ReplicationEpoch => (CompatLevel(2), "the epoch in replication"),
         }
     }
 

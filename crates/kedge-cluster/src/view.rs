@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use kedge_sync::{
@@ -241,6 +242,8 @@ pub struct ClusterView {
     listeners: RankedRwLock<ClusterListeners, Vec<ClusterListener>>,
     /// True if the view shows the map of a cluster, and only changes with that.
     follows: bool,
+    /// The epoch of the map that the node follows, which it may not have applied; 0 if there is none.
+    epoch: AtomicI64,
 }
 
 impl std::fmt::Debug for ClusterView {
@@ -279,6 +282,7 @@ impl ClusterView {
             save: RankedMutex::new(save),
             listeners: RankedRwLock::default(),
             follows: false,
+            epoch: AtomicI64::default(),
         })
     }
 
@@ -299,7 +303,19 @@ impl ClusterView {
             save: RankedMutex::new(Box::new(|_| Ok(()))),
             listeners: RankedRwLock::default(),
             follows: true,
+            epoch: AtomicI64::default(),
         }
+    }
+
+    /// Notes the epoch of the map that the node follows from now on.
+    pub fn follow_epoch(&self, epoch: i64) {
+        self.epoch.fetch_max(epoch, Ordering::SeqCst);
+    }
+
+    /// Returns the epoch of the map that the node follows; `None` if it is in no cluster, or has no map yet.
+    #[must_use]
+    pub fn map_epoch(&self) -> Option<i64> {
+        Some(self.epoch.load(Ordering::SeqCst)).filter(|epoch| *epoch > 0)
     }
 
     /// Publishes the map of a cluster, in which this node has the number `me` if it is a member, unless the view has a newer one.

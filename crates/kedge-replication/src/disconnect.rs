@@ -28,6 +28,11 @@ pub enum Disconnect {
         /// The status code, which may be an unknown one.
         status: u16,
     },
+    /// The other end follows a map of another epoch.
+    #[error(
+        "the maps of the two nodes have different epochs; the link is opened again when the older one is replaced"
+    )]
+    OtherEpoch,
     /// The other end refused to set a property that the connection needs.
     #[error("the other end refused to set {key} with status {status:#06x}")]
     ControlRefused {

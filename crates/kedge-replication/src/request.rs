@@ -9,6 +9,9 @@ use kedge_vbucket::NodeName;
 /// without it refuse the key, and send at their own rate.
 pub(crate) const COPY_RATE_KEY: &str = "max_copy_bytes_per_sec";
 
+/// The key of the DCP_CONTROL by which a node of a cluster states the epoch of the map that it follows. It is Kedge's own.
+pub(crate) const MAP_EPOCH_KEY: &str = "map_epoch";
+
 /// The id of a stream on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamId {

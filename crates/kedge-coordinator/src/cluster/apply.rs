@@ -423,6 +423,9 @@ impl ClusterNode {
                     port: node.kv_port,
                 },
                 from_files: map.has(Feature::FileCopies),
+                map_epoch: map
+                    .has(Feature::ReplicationEpoch)
+                    .then_some(map.revision.epoch),
                 takeovers: taken.collect(),
                 copies: copied.copied().map(VbId).collect(),
                 vbuckets: vbuckets.into_iter().map(VbId).collect(),

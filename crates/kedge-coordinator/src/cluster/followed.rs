@@ -61,6 +61,9 @@ impl Followed {
         store: Arc<Store>,
         registry: Arc<BucketRegistry>,
     ) -> Self {
+        if let Some(map) = &started.saved.map {
+            registry.cluster().follow_epoch(map.revision.epoch);
+        }
         Self {
             entry: started.entry,
             release: started.release,
@@ -212,6 +215,8 @@ impl Followed {
         current.created = saved.created;
         if let Some(map) = saved.map {
             tracing::info!(rev = map.revision.rev, "a new cluster map is followed");
+            // Before this node follows anybody by it: see `Feature::ReplicationEpoch`.
+            self.registry.cluster().follow_epoch(map.revision.epoch);
             current.map = Some(Arc::new(map));
         }
         current.poked = true;

@@ -87,6 +87,8 @@ pub(super) struct BucketLink {
     /// The bucket; `None` while there is none with the name.
     pub(super) bucket: Option<Arc<Bucket>>,
     pub(super) streams: LinkStreams,
+    /// The epoch that the next connection states.
+    pub(super) map_epoch: Option<i64>,
     pub(super) stage: LinkStage,
     pub(super) backoff: RetryBackoff,
     pub(super) board: LinkStatusCell,
@@ -110,6 +112,7 @@ impl LiveConnection {
             buffer_bytes: BUFFER_BYTES,
             noop_interval_secs: NOOP_SECS,
             collections: true,
+            map_epoch: link.map_epoch,
         };
         let mut out = Output::default();
         let consumer = Consumer::open(&config, now_ns, out.buffer());

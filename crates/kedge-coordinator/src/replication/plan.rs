@@ -17,6 +17,9 @@ pub struct ReplicationSource {
     pub vbuckets: Vec<VbId>,
     /// True if new copies may be filled with files of the peer: all nodes of the cluster know that.
     pub from_files: bool,
+    /// The epoch of the map that this node follows. A peer that follows a map of another epoch sends nothing. `None` if the
+    /// compatibility level does not have that.
+    pub map_epoch: Option<i64>,
     /// The vBuckets that this node takes over: it gets all their data from the peer, which gives them up. With the starts of
     /// their moves.
     pub takeovers: BTreeMap<VbId, MoveStart>,

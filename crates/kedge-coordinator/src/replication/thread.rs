@@ -433,12 +433,14 @@ impl LinkThread {
         let mut wanted: BTreeMap<PeerAddress, BTreeMap<VbId, Option<MoveStart>>> = BTreeMap::new();
         let mut copied = BTreeSet::new();
         let from_files = sources.iter().any(|source| source.from_files);
+        let map_epoch = sources.iter().find_map(|source| source.map_epoch);
         for ReplicationSource {
             peer,
             vbuckets,
             takeovers,
             copies,
             from_files: _,
+            map_epoch: _,
         } in sources
         {
             copied.extend(copies);
@@ -485,6 +487,7 @@ impl LinkThread {
             };
             if let Some(link) = self.links.get_mut(&id) {
                 link.streams.from_files = from_files;
+                link.map_epoch = map_epoch;
                 for (vb, takeover) in vbuckets {
                     link.streams.add(vb, takeover, now_ns);
                     self.routes.insert((target, vb), id);
@@ -510,6 +513,7 @@ impl LinkThread {
             peer,
             name: name.to_owned(),
             bucket,
+            map_epoch: None,
             stage: LinkStage::Resting(self.now_ns()),
             backoff: RetryBackoff::default(),
             board,

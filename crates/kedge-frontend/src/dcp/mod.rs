@@ -61,6 +61,7 @@ impl DcpSession {
             features,
             idle_timeout_ns: limits.dcp_idle.as_nanos() as u64,
             stuck_timeout_ns: limits.dcp_stuck.as_nanos() as u64,
+            map_epoch: turn.shared.cluster().map_epoch(),
         };
         let producer = Producer::open(open, &config, turn.now.mono_ns).map_err(failure)?;
         if producer.consumer_name().is_some() {

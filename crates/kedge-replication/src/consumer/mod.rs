@@ -13,7 +13,7 @@ mod acks;
 mod receive;
 
 use crate::disconnect::Disconnect;
-use crate::request::COPY_RATE_KEY;
+use crate::request::{COPY_RATE_KEY, MAP_EPOCH_KEY};
 use acks::BufferAcks;
 use kedge_protocol::binary::commands::dcp::{
     DcpBody, DcpControl, DcpHeader, DcpMessage, DcpOpen, DcpStreamRequest, EndReason, OpenFlags,
@@ -43,6 +43,9 @@ pub struct ConsumerConfig {
     pub noop_interval_secs: u32,
     /// True if HELLO negotiated Collections, so that keys have their prefix.
     pub collections: bool,
+    /// The epoch of the map that this node follows: a producer with another one opens no stream. `None` if the compatibility
+    /// level of the cluster does not have that.
+    pub map_epoch: Option<i64>,
 }
 
 /// The meaning of a frame.
@@ -213,6 +216,9 @@ impl Consumer {
         ] {
             consumer.control(key, value, out);
         }
+        if let Some(epoch) = config.map_epoch {
+            consumer.control(MAP_EPOCH_KEY, &epoch.to_string(), out);
+        }
         consumer
     }
 
@@ -359,6 +365,9 @@ impl Consumer {
                 Some((opaque, key)) if opaque == reply.opaque => key,
                 _ => return Err(refused),
             };
+            if key == MAP_EPOCH_KEY && reply.status() == Some(Status::TemporaryFailure) {
+                return Err(Disconnect::OtherEpoch);
+            }
             // An earlier release knows no limit.
             return if is_done || key == COPY_RATE_KEY {
                 Ok(ConsumerEvent::Nothing)

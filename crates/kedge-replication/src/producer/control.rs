@@ -4,10 +4,11 @@
 
 use super::format::OsoSupport;
 use super::{Producer, ProducerAction, RequestRejection};
-use crate::request::COPY_RATE_KEY;
+use crate::request::{COPY_RATE_KEY, MAP_EPOCH_KEY};
 use kedge_protocol::binary::commands::dcp::{DcpControl, MarkerVersion};
 use kedge_types::Status;
 use kedge_types::limits::DCP_NOOP_INTERVAL_SECS_MAX;
+use std::cmp::Ordering;
 
 const fn invalid(reason: &'static str) -> RequestRejection {
     RequestRejection {
@@ -81,8 +82,8 @@ fn marker_version(value: &[u8]) -> Result<MarkerVersion, RequestRejection> {
     }
 }
 
-/// Parses a rate; 0 is no limit.
-fn rate(value: &[u8]) -> Result<u64, RequestRejection> {
+/// Parses a number of 64 bits.
+fn large_number(value: &[u8]) -> Result<u64, RequestRejection> {
     let digits = std::str::from_utf8(value)
         .ok()
         .filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
@@ -146,14 +147,37 @@ impl Producer {
             }
             b"flatbuffers_system_events" => self.format.flatbuffer_events = flag(value)?,
             key if key == COPY_RATE_KEY.as_bytes() => {
-                let bytes_per_sec = rate(value)?;
+                // 0 is no limit.
+                let bytes_per_sec = large_number(value)?;
                 return Ok(ProducerAction::LimitCopies { bytes_per_sec });
             }
+            key if key == MAP_EPOCH_KEY.as_bytes() => self.check_epoch(large_number(value)?)?,
             b"change_streams" => absent(value, "old versions of documents are not kept")?,
             b"cache_transfer" => absent(value, "the cache is not transferred")?,
             _ => return Err(invalid("no such setting")),
         }
         Ok(ProducerAction::Nothing)
+    }
+
+    /// Compares the epoch of the consumer's map with that of the map that this node follows. While they differ, no stream is
+    /// opened.
+    fn check_epoch(&mut self, epoch: u64) -> Result<(), RequestRejection> {
+        let own = self.map_epoch.and_then(|own| u64::try_from(own).ok());
+        let Some(own) = own else {
+            return Err(invalid("this server is in no cluster"));
+        };
+        let fenced = |reason| {
+            Err(RequestRejection {
+                status: Status::TemporaryFailure,
+                reason,
+            })
+        };
+        self.is_fenced = epoch != own;
+        match epoch.cmp(&own) {
+            Ordering::Equal => Ok(()),
+            Ordering::Less => fenced("the consumer follows a map of an earlier epoch"),
+            Ordering::Greater => fenced("this node follows a map of an earlier epoch"),
+        }
     }
 
     fn force_compression(&mut self, wanted: bool) -> Result<(), RequestRejection> {

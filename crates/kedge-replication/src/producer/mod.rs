@@ -3,6 +3,7 @@
 //! Invariants:
 //! * A stream that may have data is in the list of ready streams exactly once, and streams are read round-robin.
 //! * Sent bytes are counted as the consumer counts them: whole frames of all messages of a stream.
+//! * A consumer that states the epoch of its map gets streams only if the map of this node has the same.
 //! * Nothing of a stream is sent while the consumer's reply to its last message is outstanding.
 
 mod compose;
@@ -50,6 +51,8 @@ pub struct ProducerConfig {
     pub idle_timeout_ns: u64,
     /// The longest time that the consumer's buffer may be full without an acknowledgement, in nanoseconds.
     pub stuck_timeout_ns: u64,
+    /// The epoch of the map that this node follows; `None` if it is in no cluster.
+    pub map_epoch: Option<i64>,
 }
 
 /// The rejection of a request.
@@ -145,6 +148,9 @@ pub struct Producer {
     format: MessageFormat,
     has_stream_ids: bool,
     has_v7_statuses: bool,
+    map_epoch: Option<i64>,
+    /// True if the consumer follows a map of another epoch.
+    is_fenced: bool,
     ends_closed_streams: bool,
     opening: BTreeMap<StreamId, Opening>,
     streams: BTreeMap<StreamId, ProducerStream>,
@@ -200,6 +206,8 @@ impl Producer {
             format: MessageFormat::new(open, config.features),
             has_stream_ids: false,
             has_v7_statuses: false,
+            map_epoch: config.map_epoch,
+            is_fenced: false,
             ends_closed_streams: false,
             opening: BTreeMap::new(),
             streams: BTreeMap::new(),

@@ -109,6 +109,12 @@ impl Producer {
         head: &DcpHeader,
         wire: &dcp::DcpStreamRequest<'_>,
     ) -> Result<ProducerAction, RequestRejection> {
+        if self.is_fenced {
+            return refuse(
+                Status::TemporaryFailure,
+                "the maps of the two nodes have different epochs",
+            );
+        }
         let Ok(json) = StreamFilter::parse(wire.filter) else {
             return refuse(Status::Invalid, "the filter is malformed");
         };

@@ -38,6 +38,7 @@ pub(crate) fn producer_config(features: Features) -> ProducerConfig {
         features,
         idle_timeout_ns: 360 * SECOND_NS,
         stuck_timeout_ns: 720 * SECOND_NS,
+        map_epoch: Some(5),
     }
 }
 
@@ -57,6 +58,7 @@ pub(crate) fn consumer_config() -> ConsumerConfig {
         buffer_bytes: 1 << 20,
         noop_interval_secs: 20,
         collections: true,
+        map_epoch: None,
     }
 }
 

@@ -7,7 +7,7 @@ use kedge_protocol::binary::commands::dcp::{
     OpenFlags, ParsePeer, PeerFrame, SeqnoAck, StreamFilter, StreamFlags, StreamReply, parse_peer,
 };
 use kedge_protocol::binary::{Feature, Features, ReplyFrame};
-use kedge_replication::{Disconnect, Filter, Producer, ProducerAction, StreamId};
+use kedge_replication::{Disconnect, Filter, Producer, ProducerAction, ProducerConfig, StreamId};
 use kedge_types::limits::DCP_STREAMS_MAX;
 use kedge_types::{CollectionId, Seqno, Status, VbId, VbUuid};
 use kedge_vbucket::NodeName;
@@ -93,6 +93,36 @@ fn ready_producer(features: Features) -> Producer {
     let mut producer = producer(OpenFlags::default(), features);
     assert_eq!(set(&mut producer, "enable_noop", "true"), Status::Success);
     producer
+}
+
+#[test]
+fn consumer_with_a_map_of_another_epoch_gets_no_stream() {
+    for epoch in ["4", "6"] {
+        let mut producer = ready_producer(features());
+        assert_eq!(
+            set(&mut producer, "map_epoch", epoch),
+            Status::TemporaryFailure
+        );
+        let stream = || DcpBody::StreamRequest(request(b""));
+        let refused = ask(&mut producer, head(1), stream());
+        let status = Some(Status::TemporaryFailure);
+        assert_eq!(refused, (ProducerAction::Nothing, status), "{epoch}");
+        assert_eq!(set(&mut producer, "map_epoch", "5"), Status::Success);
+        let (todo, _) = ask(&mut producer, head(1), stream());
+        assert!(matches!(todo, ProducerAction::OpenStream(..)), "{todo:?}");
+    }
+    // A server that is in no cluster has no map.
+    let open = DcpOpen {
+        flags: OpenFlags::PRODUCER,
+        name: b"client",
+        value: b"",
+    };
+    let config = ProducerConfig {
+        map_epoch: None,
+        ..producer_config(features())
+    };
+    let mut alone = Producer::open(&open, &config, 0).unwrap();
+    assert_eq!(set(&mut alone, "map_epoch", "5"), Status::Invalid);
 }
 
 #[test]
@@ -203,6 +233,10 @@ fn dcp_control_keys_are_accepted_or_rejected() {
         ("max_copy_bytes_per_sec", "0", ok),
         ("max_copy_bytes_per_sec", "+1", no),
         ("max_copy_bytes_per_sec", "18446744073709551616", no),
+        ("map_epoch", "5", ok),
+        ("map_epoch", "4", Status::TemporaryFailure),
+        ("map_epoch", "6", Status::TemporaryFailure),
+        ("map_epoch", "-5", no),
         ("something", "true", no),
     ] {
         let mut producer = producer(OpenFlags::default(), features());

@@ -336,6 +336,24 @@ fn closed_stream_returns_no_more_events() {
     assert_eq!(unacknowledged, pair.consumer.figures().unacknowledged);
 }
 
+/// The pair's producer follows a map of epoch 5.
+#[test]
+fn nodes_with_maps_of_different_epochs_replicate_nothing() {
+    for (epoch, ends) in [(4, true), (5, false), (6, true)] {
+        let config = ConsumerConfig {
+            map_epoch: Some(epoch),
+            ..consumer_config()
+        };
+        let mut script = Script::new();
+        script.say(stream(0), [memory(1, 1, 1), document(1, "a")]);
+        let mut pair = Pair::with(script, &config);
+        pair.add_stream(0, 0);
+        let run = pair.run();
+        assert_eq!(run == Err(Disconnect::OtherEpoch), ends, "{epoch}: {run:?}");
+        assert_eq!(pair.requests.is_empty(), ends, "{epoch}");
+    }
+}
+
 #[test]
 fn long_connection_name_is_shortened_to_its_end() {
     let name = format!("replication:{}->n_1:default", "n".repeat(300));

@@ -93,6 +93,7 @@ fn follow_with(
     let takeovers = BTreeMap::new();
     let source = ReplicationSource {
         from_files,
+        map_epoch: None,
         peer,
         vbuckets,
         takeovers,
@@ -165,6 +166,48 @@ fn get_replica(client: &mut Client, key: &str) -> Reply {
 fn set_durable(client: &mut Client, key: &str, value: &[u8], level: DurabilityLevel) -> Status {
     let frame = client.request(Opcode::Set).store(key, value).durable(level);
     client.call(&frame).status
+}
+
+#[test]
+fn link_between_maps_of_different_epochs_waits_for_the_older_one() {
+    let pair = Pair::new();
+    pair.wait();
+    let plan = |epoch| {
+        vec![ReplicationSource {
+            from_files: false,
+            map_epoch: Some(epoch),
+            peer: peer("n_0", &pair.active),
+            vbuckets: all().collect(),
+            takeovers: BTreeMap::new(),
+            copies: BTreeSet::new(),
+        }]
+    };
+    let follow = |epoch| {
+        pair.replica
+            .server()
+            .replicator()
+            .set_plan("default", plan(epoch));
+    };
+    let active = pair.active.server().registry().cluster();
+    let is_refused = || {
+        pair.status().first().is_some_and(|link| {
+            let why = link.last_error.as_deref().unwrap_or_default();
+            !link.connected && why.contains("different epochs")
+        })
+    };
+    active.follow_epoch(5);
+    follow(4);
+    // An open link stays; the next one is refused.
+    pair.wait();
+    pair.cut();
+    until("the older consumer is refused", is_refused);
+    follow(5);
+    pair.wait();
+    follow(6);
+    pair.cut();
+    until("the older producer is refused", is_refused);
+    active.follow_epoch(6);
+    pair.wait();
 }
 
 #[test]

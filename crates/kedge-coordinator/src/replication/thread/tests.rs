@@ -15,6 +15,7 @@ fn plan(start: Option<i64>) -> Vec<ReplicationSource> {
         },
         vbuckets: vec![VbId(3)],
         from_files: false,
+        map_epoch: start,
         takeovers: takeover.into_iter().collect(),
         copies: BTreeSet::new(),
     }]
@@ -38,5 +39,6 @@ fn another_move_to_the_same_node_is_another_takeover() {
             link.streams.takeover(VbId(3)),
             start.map(|it| MoveStart(Some(it)))
         );
+        assert_eq!(link.map_epoch, start, "of the newest plan");
     }
 }
