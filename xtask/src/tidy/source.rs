@@ -86,6 +86,18 @@ const THREADS: Reserved = Reserved {
         ),
         ("crates/kedge-executor/src/worker_threads.rs", "the pools"),
         (
+            "crates/kedge-faulty-disk/src/lib.rs",
+            "serves the file system of a test",
+        ),
+        (
+            "crates/kedge-faulty-disk/src/serve.rs",
+            "waits for as long as a call of a test hangs",
+        ),
+        (
+            "crates/kedge-faulty-disk/examples/faulty_disk.rs",
+            "reads the commands of a test",
+        ),
+        (
             "crates/kedge-frontend/src/acceptor.rs",
             "accepts connections",
         ),

@@ -6,12 +6,13 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
+use kedge_faulty_disk::in_namespaces;
 use kedge_types::{DurabilityLevel, VbId};
 use rustix::process::Signal;
 
 use crate::cluster::{Cluster, put_durably, value_of};
 use crate::process::{
-    PASSWORD, PATIENCE, Server, USER, clean_environment, kedge, may_mount, mount, run, serve,
+    PASSWORD, PATIENCE, Server, USER, clean_environment, kedge, mount, run, serve,
 };
 
 const PERSIST: Option<DurabilityLevel> = Some(DurabilityLevel::PersistToMajority);
@@ -111,7 +112,7 @@ fn compact_on_full_disk(server: Server, data_dir: &Path) -> String {
 /// A full disk prevented the start: "cannot save the cluster state". This one was never large enough for a reserve.
 #[test]
 fn server_starts_on_a_full_disk_and_compaction_frees_space() {
-    if !may_mount("disk::server_starts_on_a_full_disk_and_compaction_frees_space") {
+    if !in_namespaces("disk::server_starts_on_a_full_disk_and_compaction_frees_space") {
         return;
     }
     let disk = tempfile::tempdir().expect("a directory");
@@ -132,7 +133,7 @@ fn server_starts_on_a_full_disk_and_compaction_frees_space() {
 /// An earlier process has reserved the space, when the disk had eight times as much.
 #[test]
 fn compaction_on_a_full_disk_uses_the_reserve_of_an_earlier_process() {
-    if !may_mount("disk::compaction_on_a_full_disk_uses_the_reserve_of_an_earlier_process") {
+    if !in_namespaces("disk::compaction_on_a_full_disk_uses_the_reserve_of_an_earlier_process") {
         return;
     }
     let disk = tempfile::tempdir().expect("a directory");
@@ -160,7 +161,7 @@ fn compaction_on_a_full_disk_uses_the_reserve_of_an_earlier_process() {
 /// A node of a cluster has a map instead of the state of a server that is alone.
 #[test]
 fn nodes_of_a_cluster_start_on_a_full_disk() {
-    if !may_mount("disk::nodes_of_a_cluster_start_on_a_full_disk") {
+    if !in_namespaces("disk::nodes_of_a_cluster_start_on_a_full_disk") {
         return;
     }
     let disk = tempfile::tempdir().expect("a directory");

@@ -7,12 +7,11 @@ use std::time::{Duration, Instant};
 use std::{fs, thread};
 
 use kedge_executor::{Pool, ThreadCount};
+use kedge_faulty_disk::in_namespaces;
 use kedge_types::{DurabilityLevel, Status};
 use rustix::process::Signal;
 
-use crate::process::{
-    PATIENCE, Server, connect_to, kedge, may_mount, mount, run, serve, threads_of,
-};
+use crate::process::{PATIENCE, Server, connect_to, kedge, mount, run, serve, threads_of};
 
 /// The longest duration of a stop.
 const STOP_MAX: Duration = Duration::from_secs(5);
@@ -272,7 +271,7 @@ fn documents_survive_many_restarts() {
 
 #[test]
 fn full_disk_is_a_temporary_failure() {
-    if !may_mount("lifecycle::full_disk_is_a_temporary_failure") {
+    if !in_namespaces("lifecycle::full_disk_is_a_temporary_failure") {
         return;
     }
     let dir = tempfile::tempdir().expect("a directory");

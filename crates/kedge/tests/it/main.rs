@@ -16,6 +16,7 @@ mod crash_collections;
 mod crash_storage;
 mod crash_users;
 mod disk;
+mod failing_disks;
 mod faults;
 mod file_copies;
 mod file_copies_collections;

@@ -202,39 +202,6 @@ pub(crate) fn threads_of(pid: u32) -> Vec<String> {
     names.collect()
 }
 
-/// The variable of a test that runs in namespaces of its own.
-const IN_NAMESPACES: &str = "KEDGE_TEST_IN_NAMESPACES";
-
-/// Returns whether the test may mount file systems. The first call runs the test again in a process with namespaces of its
-/// own, for users and for mounts, and returns false when that has passed. File systems go with that process.
-///
-/// Where the system does not allow namespaces, the test is skipped with a note, and fails if `CI` is set: it passed there
-/// without having tested anything.
-pub(crate) fn may_mount(test: &str) -> bool {
-    if std::env::var_os(IN_NAMESPACES).is_some() {
-        return true;
-    }
-    let can = Command::new("unshare").args(["-rm", "true"]).output();
-    if !can.is_ok_and(|output| output.status.success()) {
-        let why = "unshare -rm fails: namespaces of users and mounts are needed";
-        assert!(!std::env::var("CI").is_ok_and(|ci| ci == "true"), "{why}");
-        eprintln!("skipped: {why}");
-        return false;
-    }
-    let mut again = Command::new("unshare");
-    again
-        .arg("-rm")
-        .arg(std::env::current_exe().expect("its path"));
-    again.args(["--exact", test, "--nocapture"]);
-    let (code, stdout, stderr) = run(again.env(IN_NAMESPACES, "1"));
-    assert_eq!(code, Some(0), "{stdout}{stderr}");
-    assert!(
-        stdout.contains("1 passed"),
-        "{test} is not its name: {stdout}"
-    );
-    false
-}
-
 /// Mounts an empty file system of that many MiB on a directory.
 pub(crate) fn mount(dir: &Path, mib: u32) {
     let mut mount = Command::new("mount");
