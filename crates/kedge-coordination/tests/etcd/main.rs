@@ -8,6 +8,7 @@ mod members;
 mod restore;
 mod security;
 mod servers;
+mod slow_disks;
 
 use kedge_coordination::etcd::{Etcd, EtcdConfig};
 use kedge_coordination::{Coordinator, StorePosition};
@@ -79,4 +80,5 @@ on_each_release! {
     security::connections_use_certificates
     security::users_have_permissions
     security::expired_tokens_are_replaced
+    slow_disks::leases_are_renewed_while_the_disks_of_all_members_are_slow
 }

@@ -31,7 +31,7 @@ fn wait_for_leader(servers: &Servers, asked: &[usize]) -> usize {
 }
 
 /// Sets the counter to the number after `from`, if it is `from`; returns the number that it has then.
-fn count_on(store: &dyn Coordinator, from: u64) -> u64 {
+pub(crate) fn count_on(store: &dyn Coordinator, from: u64) -> u64 {
     let guard = match from {
         0 => Compare::Absent("counter".to_owned()),
         _ => Compare::Value("counter".to_owned(), from.to_string().into_bytes()),

@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 
 use kedge_coordination::Coordinator as _;
 use kedge_coordination::etcd::EtcdConfig;
+use kedge_faulty_disk::FaultyDisk;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::contract::LONG;
@@ -87,6 +88,23 @@ impl Servers {
         let store = crate::open(servers.config(), None);
         store.read(LONG).expect("etcd answers");
         servers
+    }
+
+    /// Starts members whose data is on disks that can be made slow.
+    pub(crate) fn start_on_disks(release: Release, members: usize) -> (Self, Vec<FaultyDisk>) {
+        let mut servers = Servers::new(release, members, tempfile::tempdir().expect("a directory"));
+        let mounted = servers.members.iter().enumerate().map(|(n, member)| {
+            let below = servers.dir.path().join(format!("below{n}"));
+            for dir in [&below, &member.data] {
+                fs::create_dir(dir).expect("a directory");
+            }
+            FaultyDisk::mount(&below, &member.data)
+        });
+        let disks = mounted.collect();
+        servers.start_all();
+        let store = crate::open(servers.config(), None);
+        store.read(LONG).expect("etcd answers");
+        (servers, disks)
     }
 
     /// Starts a member whose clients use TLS, with these options.
