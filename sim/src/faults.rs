@@ -210,15 +210,16 @@ impl World {
         self.kill_process(node, power);
     }
 
-    /// Makes a node lose its disk. Its process finds the empty one when it starts, and has another node fail it over before it
-    /// takes part.
+    /// Makes a node lose its disk, or only the directory of its bucket. Its process notices that when it starts, and has another
+    /// node fail it over before it takes part.
     fn lose_disk(&mut self, node: usize) {
         if self.nodes[node].process.is_none() || !self.may_lose_data(node) {
             return;
         }
         self.end(node, true);
         let seed = self.rng.next();
-        self.nodes[node].replace_disk(seed);
+        let keeps_map = self.rng.below(2) == 0;
+        self.nodes[node].replace_disk(seed, keeps_map);
         self.lost.insert(node);
         self.summary.lost_disks += 1;
     }

@@ -246,12 +246,15 @@ impl SimNode {
         drop(process);
     }
 
-    /// Replaces the disk by an empty one.
-    pub(crate) fn replace_disk(&mut self, seed: u64) {
-        note!(name(self.number), "loses its disk");
+    /// Replaces the disk by an empty one. With `keeps_map`, only the directory of the bucket is lost.
+    pub(crate) fn replace_disk(&mut self, seed: u64, keeps_map: bool) {
+        let what = if keeps_map { "bucket" } else { "disk" };
+        note!(name(self.number), "loses its {what}");
         self.disk = SimDisk::new(seed);
         self.disk.create_dir_all(&dir()).expect("nothing fails yet");
-        self.saved = self.first.clone();
+        if !keeps_map {
+            self.saved = self.first.clone();
+        }
     }
 
     /// Returns whether the process cannot go on, or the machine has lost power.

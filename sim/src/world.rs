@@ -86,7 +86,7 @@ pub struct Summary {
     pub watchdogs: u64,
     /// Outages of the store for all nodes.
     pub outages: u64,
-    /// Nodes that lost their disks.
+    /// Nodes that lost their disks, or the directories of their buckets.
     pub lost_disks: u64,
     /// Rounds in which all others have promised a node not to fail it over.
     pub promises: u64,
