@@ -295,7 +295,7 @@ mod tests {
         let failed = failed.expect("the other one is there").map;
         assert!(!has_lost(&failed, "a") && has_lost(&failed, "b"));
         // Copies of a target chain are as good when SyncWrites need them.
-        let mut moving = map.clone();
+        let mut moving = map;
         moving.buckets[0].chains = vec![Chain(vec![Some(1)])];
         for counts in [false, true] {
             let next = NextChain {
