@@ -205,6 +205,7 @@ impl Orchestrator {
             return;
         };
         let Some(me) = node.followed().number(&map).filter(|me| map.is_member(*me)) else {
+            node.failovers().decision.lock().is_orchestrator = false;
             // After a graceful failover, or its removal, it lives and keeps its lease.
             if let Some(token) = node.failovers().held_office() {
                 self.resign(node, token, "it is no member");

@@ -2,6 +2,7 @@
 //! which executes it, or a node that gets copies.
 
 use std::net::SocketAddr;
+use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -85,12 +86,17 @@ fn under_load(nodes: &Mutex<Vec<SocketAddr>>, work: impl FnOnce()) -> usize {
         written: &written,
         ends: &ends,
     };
-    thread::scope(|scope| {
+    let worked = thread::scope(|scope| {
         let writer = scope.spawn(|| load.run());
-        work();
+        let worked = panic::catch_unwind(AssertUnwindSafe(work));
+        // Also when it failed: the scope waits for the writer.
         ends.store(true, Ordering::SeqCst);
         writer.join().expect("no write failed");
+        worked
     });
+    if let Err(failure) = worked {
+        panic::resume_unwind(failure);
+    }
     written.into_inner()
 }
 
