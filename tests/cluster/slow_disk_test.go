@@ -54,7 +54,7 @@ func newSlowEtcds(t *testing.T) (etcds, func(time.Duration)) {
 
 // Each sync of etcd takes long, for several leases: nobody loses a lease, nothing is failed over, clients are served, and the
 // cluster can be changed.
-func TestTheDisksOfEtcdAreSlow(t *testing.T) {
+func TestEtcdDisksAreSlow(t *testing.T) {
 	t.Parallel()
 	store, syncsTake := newSlowEtcds(t)
 	all := clusterIn(t, store.url(), t.TempDir(), 3, 2, nil)
