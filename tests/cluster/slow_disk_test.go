@@ -38,7 +38,8 @@ func newSlowEtcds(t *testing.T) (etcds, func(time.Duration)) {
 		made = append(made, &etcd{
 			name: fmt.Sprintf("m%d", number), directory: at, host: "127.0.0.1",
 			client: ports[2*number], peer: ports[2*number+1],
-			before: []string{"unshare", "-rmpf", "--kill-child", disk, fifo, below, at},
+			before:  []string{"unshare", "-rmpf", "--kill-child", disk, fifo, below, at},
+			release: current,
 		})
 	}
 	made.run(t)
