@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// fetch returns the body of a document of management.
-func (n *node) fetch(t *testing.T, path string) []byte {
+// get asks management for a document. The caller closes the body.
+func (n *node) get(t *testing.T, path string) *http.Response {
 	t.Helper()
 	request, err := http.NewRequest(http.MethodGet, fmt.Sprintf("http://%s:%d%s", n.host, n.mgmt, path), nil)
 	if err != nil {
@@ -24,6 +24,13 @@ func (n *node) fetch(t *testing.T, path string) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return response
+}
+
+// fetch returns the body of a document of management.
+func (n *node) fetch(t *testing.T, path string) []byte {
+	t.Helper()
+	response := n.get(t, path)
 	defer response.Body.Close()
 	body, err := io.ReadAll(response.Body)
 	if err != nil || response.StatusCode != http.StatusOK {

@@ -43,15 +43,7 @@ func (all etcds) restore(t *testing.T, snapshot string) {
 // exists says whether a node has a bucket.
 func (n *node) exists(t *testing.T, bucket string) bool {
 	t.Helper()
-	request, err := http.NewRequest(http.MethodGet, fmt.Sprintf("http://%s:%d/pools/default/buckets/%s", n.host, n.mgmt, bucket), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	request.SetBasicAuth(user, password)
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	response := n.get(t, "/pools/default/buckets/"+bucket)
 	defer response.Body.Close()
 	return response.StatusCode == http.StatusOK
 }
