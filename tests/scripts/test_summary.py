@@ -53,6 +53,19 @@ class Summary(unittest.TestCase):
             ["parts: 10 passed, 2 failed, 0 skipped", "first failure: cargo: LOGS/cargo.log:3:test two ... FAILED"],
         )
 
+    def test_the_output_of_the_first_failed_rust_test_is_shown(self):
+        log = "test two ... FAILED\n\nfailures:\n\n---- two stdout ----\nthread 'two' panicked at a.rs:1:1:\n" + 2000 * "x"
+        _, lines = summary(cargo=(101, log))
+        self.assertEqual(
+            lines[-4:],
+            [
+                "first failure: cargo: LOGS/cargo.log:1:test two ... FAILED",
+                "---- two stdout ----",
+                "thread 'two' panicked at a.rs:1:1:",
+                1000 * "x",
+            ],
+        )
+
     def test_a_part_that_did_not_run_is_a_failure(self):
         code, lines = summary(model=None)
         self.assertEqual(code, 1)
