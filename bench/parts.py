@@ -48,10 +48,44 @@ def names(value):
     return [names(each) for each in value] if isinstance(value, list) else value
 
 
+def replaced(markdown, title, section):
+    """The results in which `section` replaces the one under this title."""
+    before, heading, rest = markdown.partition(f"\n## {title}\n")
+    if not heading:
+        raise ValueError(f"the results have no section '{title}'")
+    _, next_heading, after = rest.partition("\n## ")
+    return f"{before}\n{section.rstrip()}\n{next_heading}{after}"
+
+
+def retake(name, title, about, taken, bars):
+    """Replaces the parts that were `taken`, as (part, outcome, section), and their bars in the results of an earlier run. Each
+    of their sections says in which state the machine was."""
+    document = json.loads((RESULTS / f"{name}.json").read_text())
+    markdown = (RESULTS / f"{name}.md").read_text().partition("\n\n")[2].partition("\n## Bars\n")[0]
+    for part, outcome, section in taken:
+        heading, text = section.split("\n", 1)
+        markdown = replaced(markdown, part.TITLE, f"{heading}\n\nTaken later than the other parts. {opening(about, memory=True)}\n{text}")
+        document["parts"][part.NAME] = names({**outcome, **about})
+    new = {row["name"]: row for row in bars.rows}
+    merged = Bars()
+    merged.rows = [new.pop(row["name"], row) for row in document.pop("bars")] + list(new.values())
+    write_results(name, title, document, markdown, merged)
+
+
+def write_plots(name, drawn):
+    for drawing, heading, at, series in drawn:
+        (RESULTS / f"{name}-{drawing}.svg").write_text(plots.lines(heading, at, series))
+
+
 def main(name, title, parts, usage, prepare):
-    """Runs the parts that the command line names and prints what they measured, or all and writes the results.
-    `prepare` gets the list and builds what it needs."""
+    """Runs the parts that the command line names and prints what they measured, or all and writes the results. `--retake` before
+    the names also replaces those parts in the results of an earlier run. `prepare` gets the list and builds what it needs."""
     wanted = sys.argv[1:]
+    retaken = wanted[:1] == ["--retake"]
+    if retaken:
+        wanted = wanted[1:]
+        if not wanted or not (RESULTS / f"{name}.json").exists():
+            sys.exit(f"--retake needs the names of parts, and the results of a whole run\n{usage}")
     unknown = set(wanted) - {part.NAME for part in parts}
     if unknown:
         sys.exit(f"there is no part {', '.join(sorted(unknown))}\n{usage}")
@@ -69,13 +103,16 @@ def main(name, title, parts, usage, prepare):
     intro = f"{opening(about, memory=True)} The load generator shares the machine with the servers.\n\n"
     if wanted:
         print(intro + "\n".join(sections))
-        print("\n".join(bars.lines()))
         (WORK / f"{name}-parts.json").write_text(json.dumps(names(outcomes), indent=1))
+        if retaken:
+            write_plots(name, drawn)
+            retake(name, title, about, [(part, outcomes[part.NAME], text) for part, text in zip(parts, sections)], bars)
+        else:
+            print("\n".join(bars.lines()))
     else:
         data = {**about, "parts": names(outcomes)}
         RESULTS.mkdir(parents=True, exist_ok=True)
-        for drawing, heading, at, series in drawn:
-            (RESULTS / f"{name}-{drawing}.svg").write_text(plots.lines(heading, at, series))
+        write_plots(name, drawn)
         write_results(name, title, data, intro + "\n".join(sections), bars)
     if any((outcome["why"] or "").startswith("failed") for outcome in outcomes.values()):
         sys.exit("a part of the benchmark failed; its bars are missed")
