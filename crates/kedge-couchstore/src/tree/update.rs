@@ -1,4 +1,5 @@
-//! Updates of a tree: one walk over the changing leaves, in key order. Unchanged parts are neither read nor written.
+//! Updates of a tree: one walk over the changing leaves, in key order. Unchanged parts are neither read nor written, and
+//! leaves of which no entry stays are not read if the changes do not need them.
 
 use super::Tree;
 use super::build::TreeBuilder;
@@ -12,6 +13,13 @@ use crate::limits::DEPTH_MAX;
 pub(crate) trait TreeChanges<T: Tree> {
     /// Returns the key of the next change.
     fn next_key(&self) -> Option<&[u8]>;
+
+    /// Takes the next changes if they remove all entries of a leaf, whose last key and reduce value these are, so that
+    /// it need not be read. Returns `false`, without an effect, if an entry stays or that is unknown.
+    fn remove_leaf(&mut self, last: &[u8], reduce: &T::Reduce) -> bool {
+        let _ = (last, reduce);
+        false
+    }
 
     /// Applies the next change: adds the new entry, if any, to the tree. `old` is the previous entry.
     fn apply(
@@ -101,6 +109,14 @@ impl<T: Tree, C: TreeChanges<T>> UpdateWalk<'_, '_, '_, T, C> {
                 .changes
                 .next_key()
                 .is_some_and(|key| is_last || key <= entry.key);
+            if changes
+                && height_below == 0
+                && self
+                    .changes
+                    .remove_leaf(entry.key, &entry.pointer::<T>().reduce)
+            {
+                continue;
+            }
             if changes || (height == 1 && self.joins(&entry)) {
                 let last = (!is_last).then_some(entry.key);
                 self.subtree(&entry.pointer::<T>(), height_below, last, depth + 1)?;

@@ -180,8 +180,11 @@ impl FileAppender {
     /// Starts the writeback of written and unsynced data.
     pub(crate) fn begin_sync(&mut self) {
         let from = self.synced.max(self.begun);
-        self.shared.file().begin_sync(from, self.written - from);
-        self.begun = self.written;
+        // A length of 0 would mean everything up to the end of the file.
+        if from < self.written {
+            self.shared.file().begin_sync(from, self.written - from);
+            self.begun = self.written;
+        }
     }
 
     /// Overwrites the type byte of a block.

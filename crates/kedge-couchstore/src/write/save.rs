@@ -9,7 +9,8 @@ use super::{OldVersion, SavedChange, Writer};
 use crate::compress::deflate_over;
 use crate::format::bytes::be48;
 use crate::format::entry::{EntryFields, ID_FIXED_BYTES};
-use crate::format::pointer::Pointer;
+use crate::format::pointer::{Pointer, SeqnoReduce};
+use crate::limits::BLOCK_BYTES;
 use crate::tree::build::TreeBuilder;
 use crate::tree::node::NodeEntry;
 use crate::tree::search::{NodeReader, ReadWindows};
@@ -21,9 +22,22 @@ use crate::{ContentMeta, DamageKind, Error, Offset};
 const AHEAD_BYTES_MAX: usize = 128 << 10;
 /// Read-ahead per document of a batch, in bytes: the fewer there are, the farther apart are the leaves that change.
 const AHEAD_BYTES_PER_DOCUMENT: usize = 4;
+/// Number of documents of a tree for each one of a batch up to which most leaves change. A leaf has about as many.
+const DOCUMENTS_PER_CHANGE: u64 = 8;
 
 /// Number of bytes of bodies between two calls of `between`.
 const BETWEEN_BYTES: u64 = 32 << 10;
+
+/// Returns the read-ahead for the leaves of a tree of this many documents and bytes that a batch changes.
+fn ahead_bytes(batch: usize, documents: u64, tree_bytes: u64) -> usize {
+    let all = usize::try_from(tree_bytes.saturating_add(BLOCK_BYTES)).unwrap_or(usize::MAX);
+    let wanted = if documents <= DOCUMENTS_PER_CHANGE.saturating_mul(batch as u64) {
+        all
+    } else {
+        batch.saturating_mul(AHEAD_BYTES_PER_DOCUMENT)
+    };
+    wanted.min(AHEAD_BYTES_MAX)
+}
 
 /// The locations of a batch's bodies.
 struct StoredBodies {
@@ -180,6 +194,26 @@ impl TreeChanges<BySeqno> for SeqnoChanges<'_> {
         more.then_some(&self.key)
     }
 
+    fn remove_leaf(&mut self, last: &[u8], reduce: &SeqnoReduce) -> bool {
+        // Everything before the leaf has been taken, so as many seqnos up to its last one are all that it has.
+        let entries = usize::try_from(reduce.count).unwrap_or(usize::MAX);
+        let Some((gone, rest)) = self.replaced.split_at_checked(entries) else {
+            return false;
+        };
+        let is_within = |seqno: &u64| be48(*seqno).as_slice() <= last;
+        let is_all = gone.last().is_some_and(is_within)
+            && !rest.first().is_some_and(is_within)
+            && gone.is_sorted_by(|a, b| a < b);
+        if is_all {
+            if rest.len() / WARM_MUTATIONS < self.replaced.len() / WARM_MUTATIONS {
+                (self.between)();
+            }
+            self.replaced = rest;
+            self.prepare();
+        }
+        is_all
+    }
+
     fn apply(
         &mut self,
         old: Option<NodeEntry<'_>>,
@@ -218,7 +252,8 @@ impl Writer {
     /// file. `observe` is called for each mutation, in key order, with the version that it replaces.
     ///
     /// Memory: about 28 bytes per mutation, 8 more for each that replaces a version, a buffer of 16 bytes per mutation
-    /// (24 KiB to 1 MiB), and 4 bytes per mutation (128 KiB at most) for leaves of the old trees.
+    /// (24 KiB to 1 MiB), and for leaves of the old trees 4 bytes per mutation, or the size of a tree of which most leaves
+    /// change (128 KiB at most).
     ///
     /// # Errors
     /// [`Error::Refused`] before anything was changed. Damage of the old trees leaves the writer unchanged,
@@ -260,7 +295,12 @@ impl Writer {
         self.out.expect_documents(batch.len(), body_bytes.sum());
         let bodies = StoredBodies::append(&mut self.out, batch, between)?;
 
-        let ahead_max = (batch.len() * AHEAD_BYTES_PER_DOCUMENT).min(AHEAD_BYTES_MAX);
+        let root = self.draft.by_id.as_ref();
+        let documents = root.map_or(0, |root| {
+            root.reduce.live.saturating_add(root.reduce.deleted)
+        });
+        let tree_bytes = root.map_or(0, |root| root.subtree_bytes);
+        let ahead_max = ahead_bytes(batch.len(), documents, tree_bytes);
         let mut changes = IdChanges {
             batch,
             order: id_order,

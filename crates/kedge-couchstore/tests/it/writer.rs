@@ -4,10 +4,33 @@ use kedge_couchstore::{
     BodyForm, CreateOptions, Error, InvalidBatch, Mutation, MutationBody, Options, Snapshot,
     Version, Writer,
 };
-use kedge_disk::{Disk, Rng, SimDisk};
+use kedge_disk::{Disk, DiskCall, DiskError, DiskObserver, ObservedDisk, Operation, Rng, SimDisk};
 use kedge_types::Seqno;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::support::{Doc, by_id, by_seqno, create, disk, open, path, save};
+
+/// Counts the reads of files and their bytes.
+#[derive(Debug, Default)]
+struct CountedReads {
+    calls: AtomicUsize,
+    bytes: AtomicUsize,
+}
+
+impl DiskObserver for CountedReads {
+    fn around<R>(
+        &self,
+        asked: &DiskCall<'_>,
+        run: impl FnOnce() -> Result<R, DiskError>,
+    ) -> Result<R, DiskError> {
+        if asked.operation == Operation::Read {
+            self.calls.fetch_add(1, Ordering::Relaxed);
+            self.bytes.fetch_add(asked.bytes, Ordering::Relaxed);
+        }
+        run()
+    }
+}
 
 fn refusal(result: Result<(), Error>) -> InvalidBatch {
     match result {
@@ -231,6 +254,54 @@ fn several_saves_make_one_commit_and_give_up_discards() {
     );
     let older = snapshot.older().expect("older").expect("there");
     assert_eq!(older.header().update_seqno(), Seqno(500));
+}
+
+/// The log applier replaces most documents of small files again and again. It read their leaves one by one, and also
+/// those of the tree by seqno of which no entry stayed.
+#[test]
+fn commit_that_replaces_most_documents_reads_leaves_together_or_not_at_all() {
+    const DOCUMENTS: u64 = 400;
+    let below = disk(1);
+    let disk = ObservedDisk::new(Arc::new(below.clone()), Arc::<CountedReads>::default());
+    let options = (CreateOptions::default(), Options::default());
+    let mut writer = Writer::create(&disk, path(), &options.0, &options.1).expect("create");
+    let mut newest = vec![Doc::new("", 0); DOCUMENTS as usize];
+    // Replaces all documents but one in so many. Returns the number of reads and their bytes.
+    let mut replace = |all_but: u64| {
+        let seqno = writer.update_seqno().0 + 1;
+        let mut batch = Vec::new();
+        for n in (0..DOCUMENTS).filter(|n| (n + 1) % all_but != 0) {
+            let doc = Doc::new(format!("key-{:04}", n * 7 % DOCUMENTS), seqno + n);
+            newest[n as usize] = doc.clone();
+            batch.push(doc);
+        }
+        let counts = || {
+            let reads = disk.observer();
+            let count = |counter: &AtomicUsize| counter.load(Ordering::Relaxed);
+            [count(&reads.calls), count(&reads.bytes)]
+        };
+        let before = counts();
+        save(&mut writer, &batch).expect("save");
+        writer.commit(1).expect("commit");
+        let after = counts();
+        [after[0] - before[0], after[1] - before[1]]
+    };
+    replace(u64::MAX);
+    let [calls, bytes] = replace(u64::MAX);
+    assert!(calls <= 8, "{calls} reads when no entry stays");
+    let [calls, more_bytes] = replace(4);
+    assert!(
+        calls <= 12,
+        "{calls} reads when an entry of each leaf stays"
+    );
+    assert!(
+        bytes * 3 < more_bytes * 2,
+        "{bytes} and {more_bytes} bytes: the leaves by seqno are not read"
+    );
+    replace(u64::MAX);
+    let snapshot = open(&below).expect("open");
+    snapshot.check(&mut |_| {}).expect("sound");
+    assert_eq!(by_seqno(&snapshot).expect("scan"), newest);
 }
 
 #[test]
