@@ -1,6 +1,6 @@
-//! A cache of verified passwords, so that only the first of many requests pays for PBKDF2.
+//! A cache of verified passwords, so that only the first of many requests pays for the hash.
 //!
-//! It stores no password and nothing that PBKDF2 should protect beyond this process: only an HMAC of user and password
+//! It stores no password and nothing that a slow hash should protect beyond this process: only an HMAC of user and password
 //! under a random key that is never stored.
 
 use std::collections::HashMap;
@@ -45,7 +45,7 @@ impl VerifiedCache {
             .is_some_and(|known| bool::from(known.0.ct_eq(&tag.0)))
     }
 
-    /// Records a verified password. When the cache is full, it forgets any other user, who pays for PBKDF2 once more.
+    /// Records a verified password. When the cache is full, it forgets any other user, who pays for the hash once more.
     pub(crate) fn insert(&self, user: &str, tag: Tag) {
         let mut verified = self.lock();
         if verified.len() >= VERIFIED_MAX && !verified.contains_key(user) {

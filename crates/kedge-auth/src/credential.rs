@@ -125,7 +125,8 @@ pub(crate) fn xor(left: &mut [u8], right: &[u8]) {
     }
 }
 
-/// One user's credentials, one per SCRAM mechanism. PLAIN is checked against that of SHA-512.
+/// One user's credentials, one per SCRAM mechanism. PLAIN is checked against that of SHA-512 while the user has no argon2id
+/// hash.
 #[derive(Debug, Clone)]
 pub(crate) struct Credentials {
     pub(crate) sha512: Credential,

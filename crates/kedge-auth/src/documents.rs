@@ -4,7 +4,7 @@
 //! | name | content |
 //! |---|---|
 //! | `common` | `version` of the documents (1), `cluster`, `generation`, `revision`, `fallback_salt_key`, `iterations` |
-//! | `GENERATION/local/USER` | a user, as in the [stored form](crate::UserStore::to_json) |
+//! | `GENERATION/local/USER` | a user, as in the [stored form](crate::UserStore::to_json), without the argon2id hash |
 //! | `GENERATION/groups/GROUP` | a group, as there |
 //!
 //! Only documents of the generation that `common` names are valid. More changes than are made together are written as another
@@ -13,6 +13,7 @@
 //! Invariants:
 //! * Reserved users and groups, which are a node's own, are in no document.
 //! * No document contains a password.
+//! * argon2id hashes are each node's own: a node computes that of a user at the user's first login with the password itself.
 
 use std::collections::BTreeMap;
 
@@ -88,7 +89,7 @@ impl UserStore {
         documents.insert(COMMON_DOCUMENT.to_owned(), json(&common));
         for (id, user) in self.users.iter().filter(|(id, _)| !is_reserved(id)) {
             let name = format!("{generation}/{LOCAL}/{id}");
-            documents.insert(name, json(&UserDoc::from(user)));
+            documents.insert(name, json(&UserDoc::from(user).without_hash()));
         }
         for group in self.groups.iter().filter(|(name, _)| !is_reserved(name)) {
             let name = format!("{generation}/{GROUPS}/{}", group.0);
@@ -98,7 +99,7 @@ impl UserStore {
     }
 
     /// Returns the users of documents, with the reserved users of this store; `None` without the common document. No password
-    /// was verified yet: see [`UserStore::keep_verified`].
+    /// was verified yet, and there are no hashes: see [`UserStore::keep_verified`], [`UserStore::keep_hashes`].
     ///
     /// # Errors
     /// Those of [`UserStore::from_json`].
@@ -131,6 +132,7 @@ impl UserStore {
                 generation: common.generation,
                 revision: common.revision,
             }),
+            hash_cost: self.hash_cost,
             verified: self.verified.clone(),
         }))
     }

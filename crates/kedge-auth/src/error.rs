@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::limits::{
+use crate::limits::{HASH_MEMORY_KIB_MAX, HASH_MEMORY_KIB_MIN, HASH_PASSES_MAX, HASH_PASSES_MIN,
     DISPLAY_NAME_BYTES_MAX, GROUPS_MAX, GROUPS_PER_USER_MAX, ITERATIONS_MAX, ITERATIONS_MIN,
     PASSWORD_BYTES_MAX, RESERVED_PREFIX, ROLES_PER_USER_MAX, USER_NAME_BYTES_MAX, USERS_MAX,
 };
@@ -69,6 +69,20 @@ pub enum AuthError {
     /// The iteration count is out of range.
     #[error("{0} iterations: must be {ITERATIONS_MIN} to {ITERATIONS_MAX}")]
     BadIterations(u32),
+    /// The cost of an argon2id hash is out of range.
+    #[error(
+        "argon2id with {memory_kib} KiB and {passes} passes: must be {HASH_MEMORY_KIB_MIN} to {HASH_MEMORY_KIB_MAX} KiB and \
+         {HASH_PASSES_MIN} to {HASH_PASSES_MAX} passes"
+    )]
+    BadHashCost {
+        /// The memory, in KiB.
+        memory_kib: u32,
+        /// The number of passes.
+        passes: u32,
+    },
+    /// The system has no memory for an argon2id hash.
+    #[error("no memory for an argon2id hash of {0} KiB")]
+    NoMemoryForHash(u32),
     /// No SASL mechanism has this name.
     #[error("unknown SASL mechanism {0:?}")]
     UnknownMechanism(String),
@@ -185,6 +199,9 @@ pub enum StoreProblem {
     /// An iteration count is out of range.
     #[error("an iteration count is out of range")]
     Iterations,
+    /// The cost of an argon2id hash is out of range.
+    #[error("the cost of an argon2id hash is out of range")]
+    HashCost,
     /// A user occurs twice.
     #[error("the user is there twice")]
     Duplicate,

@@ -92,8 +92,8 @@ impl UserStore {
         user.roles.joined(groups.map(Group::roles))
     }
 
-    /// Creates or changes a user, whose name must not be reserved. A new user needs a password. Costs three PBKDF2 if a
-    /// password is given.
+    /// Creates or changes a user, whose name must not be reserved. A new user needs a password. Costs three PBKDF2 and one
+    /// argon2id if a password is given.
     ///
     /// `by` are the privileges on the node of the maker of the change; `now_s` is in seconds since 1970 (UTC).
     ///

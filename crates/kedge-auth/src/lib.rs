@@ -10,7 +10,7 @@
 //!
 //! # Invariants
 //!
-//! * No password is stored, in memory or in the JSON text: only salts, StoredKeys and ServerKeys.
+//! * No password is stored, in memory or in the JSON text: only salts, StoredKeys, ServerKeys and argon2id hashes.
 //! * A login of a missing user costs the same work, and gets messages of the same length, as one with a wrong password;
 //!   the salt is the same each time, also after a restart.
 //! * Every decision about a secret is a constant-time comparison, and intermediate secrets are overwritten when they
@@ -48,6 +48,7 @@ mod hash;
 mod limits;
 mod mechanism;
 mod message;
+mod password_hash;
 mod persist;
 mod policy;
 mod privilege;
@@ -65,10 +66,14 @@ pub use error::{AuthError, PasswordProblem, RoleProblem, StoreProblem, UserNameP
 pub use group::{Group, GroupChange, UserChange, is_reserved};
 pub use limits::{
     AUTH_FILE_USERS_MAX, DISPLAY_NAME_BYTES_MAX, GROUPS_MAX, GROUPS_PER_USER_MAX,
+    HASH_MEMORY_KIB_DEFAULT, HASH_MEMORY_KIB_MAX, HASH_MEMORY_KIB_MIN, HASH_PASSES_DEFAULT,
+    HASH_PASSES_MAX, HASH_PASSES_MIN,
     ITERATIONS_DEFAULT, ITERATIONS_MAX, ITERATIONS_MIN, MESSAGE_BYTES_MAX, PASSWORD_BYTES_MAX,
     RESERVED_PREFIX, ROLES_PER_USER_MAX, USER_NAME_BYTES_MAX, USERS_MAX,
 };
 pub use mechanism::Mechanism;
+pub use message::plain_credentials;
+pub use password_hash::HashCost;
 pub use persist::STORE_VERSION;
 pub use policy::{CharacterClass, PASSWORD_LENGTH_MIN_MAX, PasswordPolicy, WeakPassword};
 pub use privilege::{Privilege, Privileges};
@@ -76,4 +81,4 @@ pub use random::random_nonce;
 pub use roles::{PartialPrivileges, Role, Roles};
 pub use server::{LoginFailure, ServerSession, ServerStep};
 pub use shared::UsersRevision;
-pub use store::{User, UserStore};
+pub use store::{HashUpgrade, User, UserStore};

@@ -41,6 +41,27 @@ pub const ITERATIONS_MIN: u32 = 4_096;
 /// can keep our client busy (RFC 5802 section 9).
 pub const ITERATIONS_MAX: u32 = 1_000_000;
 
+/// The default memory of the argon2id hash of a new password, in KiB: the recommendation of OWASP for 2 passes.
+pub const HASH_MEMORY_KIB_DEFAULT: u32 = 19 << 10;
+
+/// The least memory of an argon2id hash with one lane, in KiB (RFC 9106 section 3.1).
+pub const HASH_MEMORY_KIB_MIN: u32 = 8;
+
+/// The most memory of an argon2id hash, in KiB. A server computes one for logins at a time.
+pub const HASH_MEMORY_KIB_MAX: u32 = 1 << 20;
+
+/// The default number of passes of an argon2id hash.
+pub const HASH_PASSES_DEFAULT: u32 = 2;
+
+/// The fewest passes of an argon2id hash (RFC 9106 section 3.1).
+pub const HASH_PASSES_MIN: u32 = 1;
+
+/// The most passes of an argon2id hash: they limit the duration of a login.
+pub const HASH_PASSES_MAX: u32 = 64;
+
+/// Length of an argon2id hash, in bytes.
+pub(crate) const HASH_BYTES: usize = 32;
+
 /// Length of a new salt, in bytes.
 pub(crate) const SALT_BYTES: usize = 16;
 
@@ -69,4 +90,7 @@ pub(crate) const SCOPE_NAME_BYTES_MAX: usize = 251;
 const _: () = assert!(2 * 3 * USER_NAME_BYTES_MAX + PASSWORD_BYTES_MAX < MESSAGE_BYTES_MAX);
 const _: () = assert!(SALT_BYTES >= SALT_BYTES_MIN && SALT_BYTES <= SALT_BYTES_MAX);
 const _: () = assert!(ITERATIONS_MIN <= ITERATIONS_DEFAULT && ITERATIONS_DEFAULT <= ITERATIONS_MAX);
+const _: () = assert!(HASH_MEMORY_KIB_MIN <= HASH_MEMORY_KIB_DEFAULT);
+const _: () = assert!(HASH_MEMORY_KIB_DEFAULT <= HASH_MEMORY_KIB_MAX);
+const _: () = assert!(HASH_PASSES_MIN <= HASH_PASSES_DEFAULT && HASH_PASSES_DEFAULT <= HASH_PASSES_MAX);
 const _: () = assert!(NONCE_BYTES.is_multiple_of(3));

@@ -152,6 +152,12 @@ fn unescape(name: &[u8]) -> Result<String, LoginFailure> {
     Ok(plain)
 }
 
+/// Returns user and password of a message of SASL PLAIN, if it is well-formed.
+#[must_use]
+pub fn plain_credentials(message: &[u8]) -> Option<(&str, &[u8])> {
+    parse_plain(message).ok()
+}
+
 /// Parses a PLAIN message into user and password.
 pub(crate) fn parse_plain(message: &[u8]) -> Result<(&str, &[u8]), LoginFailure> {
     let (authzid, rest) = split_once(message, 0).ok_or(LoginFailure::Malformed)?;

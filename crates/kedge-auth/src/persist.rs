@@ -1,8 +1,8 @@
-//! The stored form of a [`UserStore`]: JSON, version 3.
+//! The stored form of a [`UserStore`]: JSON, version 4.
 //!
 //! ```json
 //! {
-//!   "version": 3,
+//!   "version": 4,
 //!   "fallback_salt_key": "<base64, 32 bytes>",
 //!   "iterations": 4096,
 //!   "users": [
@@ -20,6 +20,12 @@
 //!           "server_key": "<base64, as long as the hash>"
 //!         },
 //!         "SCRAM-SHA256": {}, "SCRAM-SHA1": {}
+//!       },
+//!       "argon2id": {
+//!         "memory_kib": 19456,
+//!         "passes": 2,
+//!         "salt": "<base64, 8 to 64 bytes>",
+//!         "hash": "<base64, 32 bytes>"
 //!       }
 //!     }
 //!   ],
@@ -37,7 +43,9 @@
 //!
 //! Times are seconds since 1970 (UTC). All three credentials are always present, each with the four fields. An unknown
 //! field is an error: this program must not drop it at the next write. Any change of the form is a new version. `shared` is
-//! there if a cluster shares the users. Versions 1 and 2, which are read too, do not have it, and version 1 has no groups.
+//! there if a cluster shares the users. `argon2id`, with one lane, is there once the password was set or proven to this server.
+//!
+//! Versions 1 to 3 are read, too. They have no `argon2id`; versions 1 and 2 have no `shared`, and version 1 has no groups.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -56,13 +64,14 @@ use crate::limits::{
     DISPLAY_NAME_BYTES_MAX, GROUPS_MAX, ITERATIONS_MAX, ITERATIONS_MIN, SALT_BYTES_MAX,
     SALT_BYTES_MIN, USERS_MAX,
 };
+use crate::password_hash::{HashCost, PasswordHash};
 use crate::policy::PasswordPolicy;
 use crate::roles::Roles;
 use crate::shared::UsersRevision;
 use crate::store::{User, UserStore, check_display_name, check_name, check_text};
 
 /// The version of the stored form that is written; this program reads it and [`OLDEST_VERSION`].
-pub const STORE_VERSION: u64 = 3;
+pub const STORE_VERSION: u64 = 4;
 
 /// The oldest supported version.
 const OLDEST_VERSION: u64 = 1;
@@ -107,6 +116,8 @@ pub(crate) struct UserDoc {
     groups: Vec<String>,
     password_change_date: u64,
     credentials: CredentialsDoc,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    argon2id: Option<PasswordHashDoc>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -118,6 +129,15 @@ struct CredentialsDoc {
     sha256: CredentialDoc,
     #[serde(rename = "SCRAM-SHA1")]
     sha1: CredentialDoc,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PasswordHashDoc {
+    memory_kib: u32,
+    passes: u32,
+    salt: String,
+    hash: Zeroizing<String>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -178,6 +198,7 @@ impl UserStore {
             iterations: sane_iterations(doc.iterations)?,
             shared: doc.shared,
             password_policy: doc.password_policy,
+            hash_cost: HashCost::DEFAULT,
             verified: VerifiedCache::new()?,
         })
     }
@@ -223,6 +244,14 @@ impl UserDoc {
     /// Returns the login name.
     pub(crate) fn id(&self) -> &str {
         &self.id
+    }
+
+    /// Leaves out the hash of the password, which is each server's own.
+    pub(crate) fn without_hash(self) -> Self {
+        Self {
+            argon2id: None,
+            ..self
+        }
     }
 }
 
@@ -307,6 +336,7 @@ impl From<&User> for UserDoc {
                 sha256: CredentialDoc::from(&user.credentials.sha256),
                 sha1: CredentialDoc::from(&user.credentials.sha1),
             },
+            argon2id: user.password_hash.as_ref().map(PasswordHashDoc::from),
         }
     }
 }
@@ -318,19 +348,18 @@ impl TryFrom<UserDoc> for User {
         check_name(&doc.id)?;
         check_display_name(&doc.name)?;
         let roles = roles(&doc.roles)?;
-        let credential = |doc_credential: &CredentialDoc, hash| {
-            doc_credential
-                .decode(hash)
-                .map_err(|problem| AuthError::CorruptStore {
-                    user: Some(doc.id.clone()),
-                    problem,
-                })
+        let corrupt = |problem| AuthError::CorruptStore {
+            user: Some(doc.id.clone()),
+            problem,
         };
+        let credential = |stored: &CredentialDoc, hash| stored.decode(hash).map_err(corrupt);
         let credentials = Credentials {
             sha512: credential(&doc.credentials.sha512, Hash::Sha512)?,
             sha256: credential(&doc.credentials.sha256, Hash::Sha256)?,
             sha1: credential(&doc.credentials.sha1, Hash::Sha1)?,
         };
+        let hash = doc.argon2id.as_ref().map(PasswordHashDoc::decode);
+        let password_hash = hash.transpose().map_err(corrupt)?;
         Ok(Self {
             id: doc.id,
             name: doc.name,
@@ -338,7 +367,36 @@ impl TryFrom<UserDoc> for User {
             groups: BTreeSet::new(),
             password_change_date_s: doc.password_change_date,
             credentials,
+            password_hash,
         })
+    }
+}
+
+impl From<&PasswordHash> for PasswordHashDoc {
+    fn from(hash: &PasswordHash) -> Self {
+        Self {
+            memory_kib: hash.cost().memory_kib(),
+            passes: hash.cost().passes(),
+            salt: STANDARD.encode(hash.salt()),
+            hash: encode(hash.hash()),
+        }
+    }
+}
+
+impl PasswordHashDoc {
+    fn decode(&self) -> Result<PasswordHash, StoreProblem> {
+        let cost = HashCost::new(self.memory_kib, self.passes);
+        let cost = cost.map_err(|_| StoreProblem::HashCost)?;
+        let hash = decode(&self.hash).ok_or(StoreProblem::Key)?;
+        PasswordHash::stored(cost, decode_salt(&self.salt)?, hash)
+    }
+}
+
+fn decode_salt(text: &str) -> Result<Vec<u8>, StoreProblem> {
+    let salt = STANDARD.decode(text).map_err(|_| StoreProblem::Salt)?;
+    match (SALT_BYTES_MIN..=SALT_BYTES_MAX).contains(&salt.len()) {
+        true => Ok(salt),
+        false => Err(StoreProblem::Salt),
     }
 }
 
@@ -358,12 +416,7 @@ impl CredentialDoc {
         if !iterations_are_sane(self.iterations) {
             return Err(StoreProblem::Iterations);
         }
-        let salt = STANDARD
-            .decode(&self.salt)
-            .map_err(|_| StoreProblem::Salt)?;
-        if !(SALT_BYTES_MIN..=SALT_BYTES_MAX).contains(&salt.len()) {
-            return Err(StoreProblem::Salt);
-        }
+        let salt = decode_salt(&self.salt)?;
         let key = |text: &str| {
             decode(text)
                 .filter(|key| key.len() == hash.len())

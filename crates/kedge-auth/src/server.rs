@@ -82,7 +82,7 @@ impl ServerSession {
     /// [`random_nonce`](crate::random_nonce). PLAIN does not call it.
     ///
     /// A SCRAM mechanism returns [`ServerStep::Continue`], or fails on a malformed message; before the proof it does not
-    /// depend on the store's users. PLAIN ends at once; it takes one PBKDF2, which is milliseconds, unless this
+    /// depend on the store's users. PLAIN ends at once; it takes one argon2id, which is tens of milliseconds, unless this
     /// password was verified recently.
     pub fn start(
         store: &UserStore,

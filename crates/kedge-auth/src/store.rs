@@ -16,6 +16,7 @@ use crate::credential::{Credential, Credentials, FallbackKey};
 use crate::error::{AuthError, UserNameProblem};
 use crate::group::Group;
 use crate::hash::Hash;
+use crate::password_hash::{HashCost, PasswordHash};
 use crate::limits::{
     DISPLAY_NAME_BYTES_MAX, ITERATIONS_DEFAULT, ITERATIONS_MAX, ITERATIONS_MIN, PASSWORD_BYTES_MAX,
     USER_NAME_BYTES_MAX, USERS_MAX,
@@ -38,6 +39,9 @@ pub struct User {
     pub(crate) groups: BTreeSet<String>,
     pub(crate) password_change_date_s: u64,
     pub(crate) credentials: Credentials,
+    /// The hash against which the password itself is checked; `None` for a password that was set by an earlier release or
+    /// on another node, until it is proven here.
+    pub(crate) password_hash: Option<PasswordHash>,
 }
 
 impl User {
@@ -85,11 +89,30 @@ pub struct UserStore {
     pub(crate) password_policy: Option<PasswordPolicy>,
     /// The cluster that shares these users.
     pub(crate) shared: Option<UsersRevision>,
+    /// The cost of new password hashes. A setting of the server, and not stored.
+    pub(crate) hash_cost: HashCost,
     pub(crate) verified: VerifiedCache,
 }
 
+/// A hash of a password that a login has proven, for a user that has none of the present cost.
+#[derive(Debug, Clone)]
+pub struct HashUpgrade {
+    id: String,
+    /// The salt of the credential that the password fits: another password has another one.
+    salt: Vec<u8>,
+    hash: PasswordHash,
+}
+
+impl HashUpgrade {
+    /// Returns the user's name.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+}
+
 impl UserStore {
-    /// Creates an empty store with a new fallback salt key and [`ITERATIONS_DEFAULT`].
+    /// Creates an empty store with a new fallback salt key, [`ITERATIONS_DEFAULT`] and [`HashCost::DEFAULT`].
     ///
     /// # Errors
     /// [`AuthError::NoRandomness`].
@@ -101,6 +124,7 @@ impl UserStore {
             iterations: ITERATIONS_DEFAULT,
             password_policy: None,
             shared: None,
+            hash_cost: HashCost::DEFAULT,
             verified: VerifiedCache::new()?,
         })
     }
@@ -137,13 +161,25 @@ impl UserStore {
         Ok(())
     }
 
-    /// Adds a user with an empty display name. Costs three PBKDF2.
+    /// Returns the cost of password hashes that are computed from now on.
+    #[must_use]
+    pub const fn hash_cost(&self) -> HashCost {
+        self.hash_cost
+    }
+
+    /// Sets the cost of password hashes that are computed from now on. Existing ones are replaced at the users' next logins:
+    /// see [`Self::hash_upgrade`].
+    pub fn set_hash_cost(&mut self, cost: HashCost) {
+        self.hash_cost = cost;
+    }
+
+    /// Adds a user with an empty display name. Costs three PBKDF2 and one argon2id.
     ///
     /// `now_s` is the time in seconds since 1970 (UTC).
     ///
     /// # Errors
     /// [`AuthError::BadName`], [`AuthError::BadPassword`], [`AuthError::UserExists`], [`AuthError::TooManyUsers`],
-    /// [`AuthError::NoRandomness`]. After an error the store is unchanged.
+    /// [`AuthError::NoRandomness`], [`AuthError::NoMemoryForHash`]. After an error the store is unchanged.
     pub fn add(
         &mut self,
         id: &str,
@@ -166,23 +202,27 @@ impl UserStore {
             groups: BTreeSet::new(),
             password_change_date_s: now_s,
             credentials: Credentials::derive(password.as_bytes(), self.iterations)?,
+            password_hash: Some(PasswordHash::derive(password.as_bytes(), self.hash_cost)?),
         };
         self.users.insert(id.to_owned(), user);
         self.remember(id, password);
         Ok(())
     }
 
-    /// Sets a user's password. Costs three PBKDF2.
+    /// Sets a user's password. Costs three PBKDF2 and one argon2id.
     ///
     /// `now_s` is the time in seconds since 1970 (UTC). Logins in progress end with the password with which they began.
     ///
     /// # Errors
-    /// [`AuthError::UnknownUser`], [`AuthError::BadPassword`], [`AuthError::NoRandomness`]. After an error the store is unchanged.
+    /// [`AuthError::UnknownUser`], [`AuthError::BadPassword`], [`AuthError::NoRandomness`], [`AuthError::NoMemoryForHash`]. After
+    /// an error the store is unchanged.
     pub fn set_password(&mut self, id: &str, password: &str, now_s: u64) -> Result<(), AuthError> {
         check_password(password)?;
-        let iterations = self.iterations;
+        let (iterations, cost) = (self.iterations, self.hash_cost);
         let user = self.user_mut(id)?;
-        user.credentials = Credentials::derive(password.as_bytes(), iterations)?;
+        let credentials = Credentials::derive(password.as_bytes(), iterations)?;
+        user.password_hash = Some(PasswordHash::derive(password.as_bytes(), cost)?);
+        user.credentials = credentials;
         user.password_change_date_s = now_s;
         self.remember(id, password);
         Ok(())
@@ -257,8 +297,9 @@ impl UserStore {
 
     /// Returns whether this is the user's password.
     ///
-    /// Costs one PBKDF2 (milliseconds: too long for an event loop with other connections), whether or not the user
-    /// exists, unless this password was verified before.
+    /// Costs one argon2id (tens of milliseconds: too long for an event loop with other connections), whether or not the user
+    /// exists, unless this password was verified before. While any user has no argon2id hash, it costs one PBKDF2 more,
+    /// so that the duration does not distinguish these users.
     #[must_use]
     pub fn verify_password(&self, id: &str, password: &[u8]) -> bool {
         if password.len() > PASSWORD_BYTES_MAX {
@@ -268,12 +309,68 @@ impl UserStore {
         if self.verified.holds(id, &tag) {
             return true;
         }
-        let (user_known, credential) = self.credential_or_fallback(id, Hash::Sha512);
-        let verified = bool::from(credential.fits_password(password) & user_known);
+        let verified = bool::from(self.fits_password(id, password));
         if verified {
             self.verified.insert(id, tag);
         }
         verified
+    }
+
+    fn fits_password(&self, id: &str, password: &[u8]) -> Choice {
+        let fallback = PasswordHash::fallback(&self.fallback_salt_key, id, self.hash_cost);
+        let own = self.users.get(id).and_then(|user| user.password_hash.as_ref());
+        let fits_hash = own.unwrap_or(&fallback).fits_password(password);
+        let (user_known, credential) = self.credential_or_fallback(id, Hash::Sha512);
+        let all_hashed = self.users.values().all(|user| user.password_hash.is_some());
+        if all_hashed {
+            return fits_hash & user_known;
+        }
+        let fits_keys = credential.fits_password(password);
+        match own {
+            Some(_) => fits_hash & user_known,
+            None => fits_keys & user_known,
+        }
+    }
+
+    /// Returns the hash of a password that was verified, if the user has none of the present cost. Costs one argon2id then.
+    #[must_use]
+    pub fn hash_upgrade(&self, id: &str, password: &[u8]) -> Option<HashUpgrade> {
+        let user = self.users.get(id)?;
+        let hash = user.password_hash.as_ref();
+        if hash.is_some_and(|hash| hash.cost() == self.hash_cost) {
+            return None;
+        }
+        // Without memory or randomness it is tried again at a later login.
+        let hash = PasswordHash::derive(password, self.hash_cost).ok()?;
+        Some(HashUpgrade {
+            id: id.to_owned(),
+            salt: user.credentials.sha512.salt.clone(),
+            hash,
+        })
+    }
+
+    /// Sets the hash of an upgrade. Returns false if the user was removed or has another password by now.
+    pub fn apply_upgrade(&mut self, upgrade: HashUpgrade) -> bool {
+        let user = self.users.get_mut(&upgrade.id);
+        let user = user.filter(|user| user.credentials.sha512.salt == upgrade.salt);
+        user.is_some_and(|user| {
+            user.password_hash = Some(upgrade.hash);
+            true
+        })
+    }
+
+    /// Takes over the hash cost, and the hashes of users who have none and the same password, from the store that this one
+    /// replaces. The users that a cluster shares come without hashes.
+    pub fn keep_hashes(&mut self, before: &Self) {
+        self.hash_cost = before.hash_cost;
+        for (id, user) in &mut self.users {
+            let known = before.users.get(id);
+            if let Some(known) = known.filter(|_| user.password_hash.is_none())
+                && known.credentials.sha512.salt == user.credentials.sha512.salt
+            {
+                user.password_hash.clone_from(&known.password_hash);
+            }
+        }
     }
 
     /// Returns whether this password of the user was verified or set before, so that [`Self::verify_password`] would be

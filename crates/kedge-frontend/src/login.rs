@@ -5,9 +5,10 @@
 use std::net::IpAddr;
 use std::sync::{Arc, Weak};
 
-use kedge_auth::{Mechanism, ServerSession, UserStore, random_nonce};
+use kedge_auth::{Mechanism, ServerSession, ServerStep, plain_credentials, random_nonce};
 use kedge_bucket::Cookie;
 use kedge_node::password_checks::{CheckTurn, PasswordChecks};
+use kedge_node::users::Users;
 use zeroize::Zeroizing;
 
 use crate::cookie::ConnectionId;
@@ -33,7 +34,7 @@ fn claimed_user(message: &[u8]) -> String {
 pub(crate) struct LoginJob {
     pub(crate) cookie: Cookie,
     pub(crate) address: IpAddr,
-    pub(crate) users: Arc<UserStore>,
+    pub(crate) users: Arc<Users>,
     pub(crate) mechanism: Mechanism,
     pub(crate) message: Zeroizing<Vec<u8>>,
 }
@@ -45,9 +46,14 @@ impl LoginJob {
         };
         let login = match turn {
             CheckTurn::Come => {
-                let (users, message) = (&self.users, &self.message);
+                let (users, message) = (self.users.read(), &self.message);
                 let (session, step) =
-                    ServerSession::start(users, self.mechanism, message, random_nonce);
+                    ServerSession::start(&users, self.mechanism, message, random_nonce);
+                if matches!(step, ServerStep::Done { .. })
+                    && let Some((user, password)) = plain_credentials(message)
+                {
+                    self.users.prove(&users, user, password);
+                }
                 Some(Box::new(LoginResult { session, step }))
             }
             CheckTurn::Never => None,

@@ -149,8 +149,8 @@ async fn verify(
     id: &str,
     password: Vec<u8>,
 ) -> Result<bool, EarlyReply> {
-    let users = state.parts.users.read();
-    if users.is_verified(id, &password) {
+    let users = state.parts.users.clone();
+    if users.read().is_verified(id, &password) {
         return Ok(true);
     }
     let (tell, told) = oneshot::channel();

@@ -66,7 +66,7 @@ pub(super) fn refusal(error: &UsersError) -> EarlyReply {
         UsersError::Refused(AuthError::Guarded) => {
             return EarlyReply::forbidden(&format!("cluster.{}", Privilege::Admin.name()));
         }
-        UsersError::Refused(AuthError::NoRandomness) => {
+        UsersError::Refused(AuthError::NoRandomness | AuthError::NoMemoryForHash(_)) => {
             return EarlyReply::failed("change the users", error);
         }
         UsersError::Refused(AuthError::BadPassword(_)) | UsersError::WeakPassword(_) => "password",

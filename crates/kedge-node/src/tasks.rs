@@ -22,3 +22,11 @@ pub(crate) static AUDIT_LOG: TaskKind = TaskKind::new(
     Priority::High,
     Duration::from_millis(500),
 );
+
+/// Saves the hashes of passwords that logins have proven. A run is all that wait.
+pub(crate) static PASSWORD_HASHES: TaskKind = TaskKind::new(
+    "password_hashes",
+    Pool::AuxIo,
+    Priority::Low,
+    Duration::from_millis(500),
+);

@@ -4,13 +4,16 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
-use kedge_auth::{PasswordPolicy, UserStore};
+use kedge_auth::{HashCost, PasswordPolicy, UserStore};
 use kedge_disk::{Disk, DiskError, read_file, replace_file};
+use kedge_executor::ScheduleError;
 use kedge_sync::{RankedMutex, ranks::UsersSave};
 use tokio::sync::watch;
 
 use crate::audit::Audit;
 use crate::coordination::ChangeError;
+use crate::hash_upgrades::HashUpgrades;
+use crate::pools::TaskPools;
 use crate::state_files::{self, StateFileError};
 
 /// Saves the users durably.
@@ -88,6 +91,7 @@ pub struct Users {
     audit: Audit,
     administrator: OnceLock<String>,
     password_chars_min: usize,
+    upgrades: HashUpgrades,
 }
 
 impl std::fmt::Debug for Users {
@@ -132,7 +136,17 @@ impl Users {
             audit: Audit::off(),
             administrator: OnceLock::new(),
             password_chars_min: 1,
+            upgrades: HashUpgrades::default(),
         }
+    }
+
+    /// Sets the cost of hashes of passwords that are set or proven from now on.
+    #[must_use]
+    pub fn with_hash_cost(self, cost: HashCost) -> Self {
+        let mut store = UserStore::clone(&self.current.load());
+        store.set_hash_cost(cost);
+        self.current.store(Arc::new(store));
+        self
     }
 
     /// Sets the minimum length of new passwords, until a policy is set.
@@ -260,6 +274,57 @@ impl Users {
         Ok(true)
     }
 
+    /// Verifies a password. One that is proven and was verified at another cost gets a hash of the present one, which a task
+    /// saves. Takes tens of milliseconds, see [`UserStore::verify_password`].
+    #[must_use]
+    pub fn verify_password(&self, id: &str, password: &[u8]) -> bool {
+        let store = self.read();
+        let is_right = store.verify_password(id, password);
+        if is_right {
+            self.prove(&store, id, password);
+        }
+        is_right
+    }
+
+    /// Takes note of a password that was proven with these users.
+    pub fn prove(&self, store: &UserStore, id: &str, password: &[u8]) {
+        if let Some(upgrade) = store.hash_upgrade(id, password) {
+            self.upgrades.put(upgrade);
+        }
+    }
+
+    /// Starts the task that saves hashes of proven passwords.
+    ///
+    /// # Errors
+    /// [`ScheduleError`] after the executor's end.
+    pub fn save_hashes_by(self: &Arc<Self>, pools: &TaskPools) -> Result<(), ScheduleError> {
+        let users = Arc::downgrade(self);
+        self.upgrades.save_by(pools, move || {
+            if let Some(users) = users.upgrade() {
+                users.save_proven_hashes();
+            }
+        })
+    }
+
+    /// Saves the waiting hashes. On a full disk they hold until the process ends.
+    fn save_proven_hashes(&self) {
+        let save = self.save.lock();
+        let upgrades = self.upgrades.take();
+        let before = self.current.load();
+        let mut store = UserStore::clone(&before);
+        let applied = upgrades
+            .into_iter()
+            .filter_map(|upgrade| store.apply_upgrade(upgrade).then_some(()))
+            .count();
+        if applied == 0 {
+            return;
+        }
+        match self.put_in_place(&save, &before, store, true) {
+            Ok(()) => tracing::info!(users = applied, "hashes of passwords have the present cost"),
+            Err(error) => tracing::error!(%error, "cannot save hashes of passwords"),
+        }
+    }
+
     fn make<T>(
         &self,
         change: impl FnOnce(&mut UserStore) -> Result<T, kedge_auth::AuthError>,
@@ -278,9 +343,10 @@ impl Users {
         &self,
         save: &SaveUsers,
         before: &UserStore,
-        store: UserStore,
+        mut store: UserStore,
         unsaved_on_full_disk: bool,
     ) -> Result<(), UsersError> {
+        store.keep_hashes(before);
         let saved = save(&store).map_err(UsersError::Save);
         if let Err(error) = saved {
             if !(unsaved_on_full_disk && error.is_no_space()) {
@@ -359,6 +425,73 @@ mod tests {
         std::fs::write(&path, "{").unwrap();
         let damaged = Users::open(disk, path).unwrap_err();
         assert!(damaged.to_string().contains("users.json"), "{damaged}");
+    }
+
+    /// The users of a file of version 3, which has no argon2id hashes.
+    fn users_of_an_earlier_release(dir: &std::path::Path) -> Arc<Users> {
+        const OLD: &str = include_str!("../../kedge-auth/tests/golden/users-v3.json");
+        let path = dir.join("users.json");
+        std::fs::write(&path, OLD).unwrap();
+        let users = Users::open(Arc::new(kedge_disk::PosixDisk), path).unwrap();
+        Arc::new(users.with_hash_cost(HashCost::new(64, 1).unwrap()))
+    }
+
+    #[test]
+    fn password_of_an_earlier_release_is_hashed_at_its_first_login() {
+        let dir = tempfile::tempdir().unwrap();
+        let users = users_of_an_earlier_release(dir.path());
+        let pools = TaskPools::start(crate::pools::ONE_THREAD_EACH).unwrap();
+        users.save_hashes_by(&pools).unwrap();
+        assert!(!users.verify_password("user", b"eraser"));
+        assert!(!users.verify_password("nobody", b"pencil"));
+        assert!(users.upgrades.take().is_empty());
+        assert!(users.verify_password("user", b"pencil"));
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        while users.read().hash_upgrade("user", b"pencil").is_some() {
+            assert!(std::time::Instant::now() < deadline, "no hash was saved");
+            std::thread::yield_now();
+        }
+        let text = std::fs::read_to_string(dir.path().join("users.json")).unwrap();
+        assert!(text.contains("\"version\": 4,") && text.contains("\"memory_kib\": 64,"));
+        assert!(users.read().is_verified("user", b"pencil"), "still remembered");
+        let again = Users::open(Arc::new(kedge_disk::PosixDisk), dir.path().join("users.json"));
+        let again = again.unwrap().read();
+        assert!(again.verify_password("user", b"pencil") && !again.verify_password("user", b"x"));
+        pools.executor().shutdown();
+    }
+
+    #[test]
+    fn hash_of_a_former_password_is_not_saved() {
+        let dir = tempfile::tempdir().unwrap();
+        let users = users_of_an_earlier_release(dir.path());
+        assert!(users.verify_password("user", b"pencil"));
+        users
+            .change(|store| store.set_password("user", "eraser", 2))
+            .unwrap();
+        users.save_proven_hashes();
+        assert!(!users.read().verify_password("user", b"pencil"));
+        assert!(users.read().verify_password("user", b"eraser"));
+    }
+
+    /// The users of a cluster come without hashes, which a node would have computed again at each change.
+    #[test]
+    fn hashes_of_unchanged_users_of_the_cluster_stay() {
+        let users = users(true).with_hash_cost(HashCost::new(64, 1).unwrap());
+        let own = |number| UserStore::clone(&users.read()).into_shared(revision(number));
+        let documents = own(1).to_documents();
+        let of_cluster = users.read().with_documents(&documents).unwrap().unwrap();
+        assert!(of_cluster.hash_upgrade("root", b"secret").is_some(), "no hash");
+        users.prove(&users.read(), "root", b"secret");
+        users.save_proven_hashes();
+        users.follow(of_cluster).unwrap();
+        assert!(users.read().hash_upgrade("root", b"secret").is_none());
+        let mut changed = own(2);
+        changed.set_password("root", "other", 3).unwrap();
+        let changed = users.read().with_documents(&changed.to_documents());
+        users.follow(changed.unwrap().unwrap()).unwrap();
+        assert!(users.read().hash_upgrade("root", b"other").is_some());
+        assert!(!users.read().verify_password("root", b"secret"));
+        assert!(users.read().verify_password("root", b"other"));
     }
 
     fn users(works: bool) -> Users {

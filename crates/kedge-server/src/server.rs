@@ -191,6 +191,8 @@ impl Server {
             .map_err(no_start("the management thread"))?;
         let audit = parts.users.audit().write_by(&pools);
         audit.map_err(no_task("the task of the audit log"))?;
+        let hashes = parts.users.save_hashes_by(&pools);
+        hashes.map_err(no_task("the task of password hashes"))?;
         let opener = frontend.start(Listeners { kv, memcached })?;
         let node = node.map(start_node).transpose()?;
         let bucket = config.memcached.map(|it| it.bucket);

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use kedge_auth::{
-    AuthError, DISPLAY_NAME_BYTES_MAX, ITERATIONS_MAX, ITERATIONS_MIN, PASSWORD_BYTES_MAX,
+    AuthError, DISPLAY_NAME_BYTES_MAX, HashCost, ITERATIONS_MAX, ITERATIONS_MIN, PASSWORD_BYTES_MAX,
     PasswordProblem, Privilege, Roles, STORE_VERSION, StoreProblem, USER_NAME_BYTES_MAX,
     UserNameProblem, UserStore,
 };
 use proptest::prelude::*;
 
-use crate::{GOLDEN, GOLDEN_V1, GOLDEN_V2, cases, golden, logs_in};
+use crate::{GOLDEN, GOLDEN_V1, GOLDEN_V2, GOLDEN_V3, cases, cheap, golden, logs_in, read};
 
 #[test]
 fn user_names() {
@@ -175,7 +175,7 @@ fn equal_passwords_have_different_credentials() {
     let distinct: std::collections::BTreeSet<_> = keys.iter().collect();
     assert_eq!(
         (keys.len(), distinct.len()),
-        (1 + 2 * 9, 1 + 2 * 9),
+        (1 + 2 * 10, 1 + 2 * 10),
         "{text}"
     );
     assert!(!text.contains("same"));
@@ -214,8 +214,8 @@ fn golden_store_file_round_trips() {
 
 #[test]
 fn store_files_of_earlier_versions_are_read() {
-    let old = UserStore::from_json(GOLDEN_V1).unwrap();
-    let mut new = UserStore::from_json(GOLDEN_V2).unwrap();
+    let old = read(GOLDEN_V1);
+    let mut new = read(GOLDEN_V2);
     assert_eq!((new.shared(), golden().shared().is_some()), (None, true));
     let by = kedge_auth::Privileges::ALL;
     for name in ["operators", "readers"] {
@@ -223,6 +223,76 @@ fn store_files_of_earlier_versions_are_read() {
     }
     assert_eq!(old.to_json(), new.to_json());
     assert!(logs_in(&old, "user", "pencil"));
+    assert!(logs_in(&read(GOLDEN_V3), "user", "pencil"));
+    let hash = GOLDEN.find(",\n      \"argon2id\": {").unwrap();
+    let end = hash + GOLDEN[hash..].find('}').unwrap();
+    let without = format!("{}{}", &GOLDEN[..hash], &GOLDEN[end + 1..]);
+    assert_eq!(read(GOLDEN_V3).to_json(), without);
+}
+
+#[test]
+fn proven_password_of_an_earlier_version_is_hashed() {
+    let mut store = read(GOLDEN_V3);
+    assert!(!store.verify_password("user", b"eraser"));
+    assert!(store.verify_password("user", b"pencil"));
+    assert!(store.hash_upgrade("nobody", b"pencil").is_none());
+    let upgrade = store.hash_upgrade("user", b"pencil").unwrap();
+    assert!(store.apply_upgrade(upgrade.clone()));
+    assert!(store.hash_upgrade("user", b"pencil").is_none());
+    let stored = read(&store.to_json());
+    assert!(logs_in(&stored, "user", "pencil") && !logs_in(&stored, "user", "eraser"));
+    let unchanged = |store: &UserStore| store.get("user").unwrap().password_change_date_s();
+    assert_eq!(unchanged(&stored), unchanged(&golden()));
+    // The hash of another password comes too late.
+    store.set_password("user", "eraser", 0).unwrap();
+    assert!(!store.apply_upgrade(upgrade.clone()));
+    assert!(logs_in(&read(&store.to_json()), "user", "eraser"));
+    store.remove("user").unwrap();
+    assert!(!store.apply_upgrade(upgrade));
+}
+
+#[test]
+fn hash_of_another_cost_is_replaced_at_a_login() {
+    let mut store = golden();
+    assert!(store.hash_upgrade("user", b"pencil").is_none());
+    let cost = HashCost::new(128, 1).unwrap();
+    store.set_hash_cost(cost);
+    assert_eq!(store.hash_cost(), cost);
+    assert!(store.verify_password("user", b"pencil"), "at its own cost");
+    let upgrade = store.hash_upgrade("user", b"pencil").unwrap();
+    assert_eq!(upgrade.id(), "user");
+    assert!(store.apply_upgrade(upgrade));
+    let text = store.to_json();
+    assert!(text.contains("\"memory_kib\": 128,\n        \"passes\": 1,"), "{text}");
+    assert!(logs_in(&read(&text), "user", "pencil"));
+}
+
+/// The hash decides, once there is one; the keys are for SCRAM.
+#[test]
+fn plain_login_is_checked_by_the_hash() {
+    let salt = "c29tZXNhbHRzb21lc2FsdA==";
+    assert!(GOLDEN.contains(salt));
+    let store = read(&GOLDEN.replace(salt, "c29tZXNhbHRzb21lc2FsdQ=="));
+    assert!(!store.verify_password("user", b"pencil"));
+}
+
+#[test]
+fn hashes_are_kept_for_the_same_passwords_only() {
+    let (before, cost) = (golden(), HashCost::DEFAULT);
+    let mut same = read(GOLDEN_V3);
+    same.set_hash_cost(cost);
+    same.keep_hashes(&before);
+    assert_eq!(same.hash_cost(), cheap());
+    assert!(same.hash_upgrade("user", b"pencil").is_none());
+    let mut other = read(GOLDEN_V3);
+    other.set_password("user", "eraser", 0).unwrap();
+    let text = other.to_json();
+    other.keep_hashes(&before);
+    assert_eq!(other.to_json(), text);
+    let mut former = read(GOLDEN_V3);
+    former.remove("user").unwrap();
+    former.keep_hashes(&before);
+    assert!(!former.exists("user"));
 }
 
 #[test]
@@ -259,13 +329,13 @@ fn corrupt_store_files_are_rejected_with_named_errors() {
         supported: STORE_VERSION,
     };
     for (from, to, error) in [
-        ("\"version\": 3", "\"version\": 4", version(4)),
-        ("\"version\": 3", "\"version\": 0", version(0)),
+        ("\"version\": 4", "\"version\": 5", version(5)),
+        ("\"version\": 4", "\"version\": 0", version(0)),
         // What a later version looks like inside does not matter.
         (
-            "\"version\": 3,\n  \"fallback_salt_key\"",
-            "\"version\": 4, \"else\"",
-            version(4),
+            "\"version\": 4,\n  \"fallback_salt_key\"",
+            "\"version\": 5, \"else\"",
+            version(5),
         ),
         (
             "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=",
@@ -286,6 +356,26 @@ fn corrupt_store_files_are_rejected_with_named_errors() {
             "4096,\n          \"salt\": \"QSXC",
             "0,\n          \"salt\": \"QSXC",
             at_user(StoreProblem::Iterations),
+        ),
+        (
+            "\"memory_kib\": 64",
+            "\"memory_kib\": 7",
+            at_user(StoreProblem::HashCost),
+        ),
+        (
+            "\"passes\": 2",
+            "\"passes\": 0",
+            at_user(StoreProblem::HashCost),
+        ),
+        (
+            "c29tZXNhbHRzb21lc2FsdA==",
+            "c29tZXM=",
+            at_user(StoreProblem::Salt),
+        ),
+        (
+            "\"hash\": \"",
+            "\"hash\": \"AAAA",
+            at_user(StoreProblem::Key),
         ),
         ("QSXCR+Q6sek8bf92", "QSXC", at_user(StoreProblem::Salt)),
         (
@@ -353,8 +443,9 @@ fn corrupt_store_files_are_rejected_with_named_errors() {
         );
     }
     for (from, to) in [
-        ("\"version\": 3", "\"version\": \"3\""),
-        ("\"version\": 3,", ""),
+        ("\"version\": 4", "\"version\": \"4\""),
+        ("\"version\": 4,", ""),
+        ("\"passes\": 2", "\"passes\": 2, \"lanes\": 4"),
         (
             "\"ldap_group_ref\": \"\"",
             "\"ldap_group_ref\": \"\", \"x\": 1",

@@ -162,7 +162,7 @@ pub(crate) fn submit_login(
     let job = LoginJob {
         cookie: session.id().cookie(session.in_flight.next_slot()),
         address: session.peer.ip(),
-        users: shared.users.read(),
+        users: shared.users.clone(),
         mechanism,
         message,
     };

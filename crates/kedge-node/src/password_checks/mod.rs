@@ -1,8 +1,8 @@
 //! Slow password checks.
 //!
-//! SASL PLAIN, and Basic authentication of management, cost a PBKDF2, which takes milliseconds: too long for an event
+//! SASL PLAIN, and Basic authentication of management, cost an argon2id hash, which takes tens of milliseconds and megabytes: too long for an event
 //! loop with other clients. A task executes such checks one after the other, so that a flood of them uses at most one
-//! core. Addresses take turns, and so do the users of an address ([`fair`]): a client that tries many passwords waits
+//! core and the memory of one hash. Addresses take turns, and so do the users of an address ([`fair`]): a client that tries many passwords waits
 //! for itself. A password that was verified before needs no check ([`kedge_auth::UserStore::is_verified`]), and SCRAM,
 //! whose expensive part is the client's, stays in the event loop.
 //!

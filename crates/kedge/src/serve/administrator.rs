@@ -81,7 +81,7 @@ pub(super) fn ensure(users: &Users, effective: &Effective) -> Result<(), ServeEr
         password_given,
         password_right: password_given
             && user_exists
-            && store.verify_password(user, password.as_bytes()),
+            && users.verify_password(user, password.as_bytes()),
     });
     drop(store);
     if matches!(action, Action::Add | Action::SetPassword) {

@@ -119,7 +119,10 @@ pub(super) fn ensure_user(users: &Users, cluster: &ClusterSetup) -> Result<(), S
         if store.roles_of(CLUSTER_USER) != Roles::admin() {
             users.change_at_start(|store| store.set_roles(CLUSTER_USER, Roles::admin()))?;
         }
-        if !store.verify_password(CLUSTER_USER, secret.as_bytes()) {
+        let is_right = store.verify_password(CLUSTER_USER, secret.as_bytes());
+        // This user is in no document of the cluster, so its hash is renewed here.
+        let hash = store.hash_upgrade(CLUSTER_USER, secret.as_bytes());
+        if !is_right || hash.is_some() {
             users.change_at_start(|store| store.set_password(CLUSTER_USER, secret, now_s()))?;
         }
     } else {

@@ -23,6 +23,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use clap::ArgMatches;
+use kedge_auth::HashCost;
 use kedge_bucket::{Bucket, RecoveryMode};
 use kedge_cluster::{ClusterError, Release};
 use kedge_coordinator::cluster::ClusterSetup;
@@ -132,6 +133,7 @@ fn serve(effective: &Effective, release: Release) -> Result<(), ServeError> {
     let _lock = lock(&*disk, &settings.data_dir)?;
     let users = Users::open(Arc::clone(&disk), settings.data_dir.join(USERS_FILE))?;
     let users = users.with_password_length_min(settings.password_length_min.into());
+    let users = users.with_hash_cost(hash_cost(settings));
     let users = Arc::new(users.audited(audit(&disk, settings)?));
     let cluster = cluster::prepare(effective, &disk, release)?;
     if let Some(cluster) = &cluster {
@@ -207,6 +209,12 @@ fn run_until_stopped(
             Err(RecvTimeoutError::Disconnected) => unreachable!("signals are always watched"),
         }
     }
+}
+
+/// Returns the cost of password hashes. The settings were checked.
+fn hash_cost(settings: &Settings) -> HashCost {
+    let memory_kib = u32::try_from(settings.password_hash_memory.0 >> 10).unwrap_or(u32::MAX);
+    HashCost::new(memory_kib, settings.password_hash_passes).unwrap_or_default()
 }
 
 /// Opens the audit log, if it is enabled.

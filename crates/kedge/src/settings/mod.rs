@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command, value_parser};
+use kedge_auth::{HASH_PASSES_MAX, HASH_PASSES_MIN};
 use kedge_frontend::limits::REQUEST_MEMORY_MIN;
 
 pub(crate) use document::{markdown, text};
@@ -257,6 +258,12 @@ fn check(settings: &Settings) -> Result<(), SettingsError> {
     }
     if settings.password.is_empty() {
         return refused("password", "it is empty");
+    }
+    if !(1 << 20..=1 << 30).contains(&settings.password_hash_memory.0) {
+        return refused("password_hash_memory", "expected 1MiB to 1GiB");
+    }
+    if !(HASH_PASSES_MIN..=HASH_PASSES_MAX).contains(&settings.password_hash_passes) {
+        return refused("password_hash_passes", "expected 1 to 64");
     }
     Ok(())
 }

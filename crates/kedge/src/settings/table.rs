@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use kedge_auth::{HASH_MEMORY_KIB_DEFAULT, HASH_PASSES_DEFAULT};
 use kedge_bucket::{BucketChange, BucketConfig, BucketSetting};
 use kedge_executor::ThreadCount;
 use kedge_frontend::FrontendLimits;
@@ -132,6 +133,8 @@ macro_rules! settings {
     };
 }
 
+/// The default memory of a password hash.
+const HASH_MEMORY_BYTES_DEFAULT: u64 = (HASH_MEMORY_KIB_DEFAULT as u64) << 10;
 /// The loopback address.
 const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
@@ -199,6 +202,10 @@ settings! {
         "The administrator's password. Given on a later start, it replaces the stored one.", secret = true;
     password_length_min: u16 = 6,
         "Least number of characters of new passwords, also of `password`.";
+    password_hash_memory: Bytes = Bytes(HASH_MEMORY_BYTES_DEFAULT),
+        "Memory of the argon2id hash of a password, 1MiB to 1GiB. A login that sends its password (SASL PLAIN, HTTP) needs it unless the password was verified since the start; one is computed for logins at a time. Other hashes are replaced when their users log in.";
+    password_hash_passes: u32 = HASH_PASSES_DEFAULT,
+        "Passes of this hash over its memory, 1 to 64: the time of a login grows with both.";
     bucket: String = "default".to_owned(),
         "Bucket that is created if it does not exist. Empty: none. The settings that begin with \"Of `bucket`\" are those of this bucket; given on a later start, they change it.";
     vbuckets: u16 = 1024,
