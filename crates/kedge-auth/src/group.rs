@@ -6,6 +6,9 @@
 //! * Only a full administrator changes users and groups that can grant rights to others.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use zeroize::Zeroizing;
 
 use crate::error::{AuthError, UserNameProblem};
 use crate::limits::{
@@ -44,16 +47,26 @@ impl Group {
 }
 
 /// A change of a user. A field that is `None` stays, or has its default for a new user.
-#[derive(Debug, Clone, Default)]
+#[derive(Clone, Default)]
 pub struct UserChange {
     /// The password.
-    pub password: Option<String>,
+    pub password: Option<Zeroizing<String>>,
     /// The display name.
     pub name: Option<String>,
     /// The user's own roles.
     pub roles: Option<Roles>,
     /// Names of the groups that the user is in.
     pub groups: Option<Vec<String>>,
+}
+
+impl fmt::Debug for UserChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UserChange")
+            .field("name", &self.name)
+            .field("roles", &self.roles)
+            .field("groups", &self.groups)
+            .finish_non_exhaustive()
+    }
 }
 
 /// A change of a group. A field that is `None` stays, or is empty for a new group.
@@ -121,7 +134,8 @@ impl UserStore {
             }
         } else {
             // Without a password this rejects the empty one, by name.
-            let password = change.password.as_deref().unwrap_or_default();
+            let password = change.password.as_ref();
+            let password = password.map(|text| text.as_str()).unwrap_or_default();
             self.add(id, password, Roles::default(), now_s)?;
         }
         if let Some(name) = &change.name {

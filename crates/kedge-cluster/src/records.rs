@@ -1,6 +1,7 @@
 //! Documents of the coordination store, beside the map: the cluster's secret, and records of nodes.
 
 use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
 
 use crate::members::MapNode;
 use crate::state::hex;
@@ -19,12 +20,12 @@ pub fn uuid_text(random: [u8; 16]) -> String {
     hex(&random)
 }
 
-/// The secret with which nodes log in to each other. It gives full access to the cluster.
+/// The secret with which nodes log in to each other. It gives full access to the cluster. It is overwritten when it is dropped.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClusterSecret {
     version: u32,
-    secret: String,
+    secret: Zeroizing<String>,
 }
 
 impl std::fmt::Debug for ClusterSecret {
@@ -39,7 +40,7 @@ impl ClusterSecret {
     pub fn new(random: [u8; 24]) -> Self {
         Self {
             version: VERSION,
-            secret: hex(&random),
+            secret: hex(&random).into(),
         }
     }
 

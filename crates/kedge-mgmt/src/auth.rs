@@ -14,6 +14,7 @@ use kedge_cluster::CLUSTER_USER;
 use kedge_node::audit::{AuditEvent, EventKind};
 use kedge_node::password_checks::CheckTurn;
 use tokio::sync::oneshot;
+use zeroize::Zeroizing;
 
 use super::reply::EarlyReply;
 use super::request_context::PeerConnection;
@@ -76,18 +77,20 @@ impl Caller {
     }
 }
 
+/// A password, which is overwritten when it is dropped.
+type Password = Zeroizing<Vec<u8>>;
+
 /// Returns user and password of the Authorization header, if it has that form.
-fn credentials(headers: &HeaderMap) -> Option<(String, Vec<u8>)> {
+fn credentials(headers: &HeaderMap) -> Option<(String, Password)> {
     let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
     let (scheme, encoded) = value.split_once(' ')?;
     if !scheme.eq_ignore_ascii_case("basic") {
         return None;
     }
-    let mut user = STANDARD.decode(encoded.trim()).ok()?;
-    let colon = user.iter().position(|byte| *byte == b':')?;
-    let password = user.split_off(colon + 1);
-    user.pop();
-    Some((String::from_utf8(user).ok()?, password))
+    let both = Zeroizing::new(STANDARD.decode(encoded.trim()).ok()?);
+    let colon = both.iter().position(|byte| *byte == b':')?;
+    let user = String::from_utf8(both[..colon].to_vec()).ok()?;
+    Some((user, Zeroizing::new(both[colon + 1..].to_vec())))
 }
 
 /// Paths that need no password: they show only whether the server listens, and whether it is ready.
@@ -147,7 +150,7 @@ async fn verify(
     state: &HttpState,
     from: IpAddr,
     id: &str,
-    password: Vec<u8>,
+    password: Password,
 ) -> Result<bool, EarlyReply> {
     let users = state.parts.users.clone();
     if users.read().is_verified(id, &password) {
@@ -189,7 +192,7 @@ mod tests {
     #[test]
     fn basic_credentials() {
         let both =
-            |user: &str, password: &str| Some((user.to_owned(), password.as_bytes().to_vec()));
+            |user: &str, password: &str| Some((user.to_owned(), Password::new(password.as_bytes().to_vec())));
         // (header, its content); the first is the example of RFC 7617 section 2.
         for (value, expected) in [
             (

@@ -9,6 +9,7 @@ use kedge_cluster::CLUSTER_USER;
 use kedge_node::iso_8601;
 use kedge_node::users::UsersError;
 use serde_json::{Value, json};
+use zeroize::Zeroizing;
 
 use super::form::FormFields;
 use super::reply::{EarlyReply, Handled, done, done_text, ok};
@@ -188,7 +189,7 @@ fn change_of(call: &RequestContext, form: &FormFields) -> Result<UserChange, Ear
         names.map(str::to_owned).collect()
     });
     // Unchanged: blanks are part of a password.
-    let password = form.raw("password").map(str::to_owned);
+    let password = form.raw("password").map(|text| Zeroizing::new(text.to_owned()));
     if let Some(password) = &password {
         let checked = call.state.parts.users.check_password(password);
         checked.map_err(|error| refusal(&error))?;
@@ -268,7 +269,8 @@ pub(crate) async fn remove(
 /// `POST /controller/changePassword`: the caller's own password.
 pub(crate) async fn change_password(call: RequestContext, form: FormFields) -> Handled {
     let id = call.caller.id.clone();
-    let password = form.raw("password").unwrap_or_default().to_owned();
+    let password = form.raw("password").unwrap_or_default();
+    let password = Zeroizing::new(password.to_owned());
     let checked = call.state.parts.users.check_password(&password);
     checked.map_err(|error| refusal(&error))?;
     call.blocking(move |state| {

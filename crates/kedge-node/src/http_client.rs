@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use zeroize::Zeroizing;
 
 /// Timeout of a reply, unless another one is asked for.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -48,7 +49,7 @@ pub struct HttpClient {
     host: String,
     port: u16,
     user: String,
-    password: String,
+    password: Zeroizing<String>,
     /// The timeout of connecting.
     connect: Duration,
     /// For how long a reply is waited for; `None`: for ever.
@@ -89,7 +90,7 @@ impl HttpClient {
             host: host.to_owned(),
             port,
             user: user.to_owned(),
-            password: password.to_owned(),
+            password: password.to_owned().into(),
             connect: TIMEOUT,
             patience: Some(TIMEOUT),
         }
@@ -147,13 +148,15 @@ impl HttpClient {
             source,
         };
         let mut stream = self.connect()?;
-        let login = STANDARD.encode(format!("{}:{}", self.user, self.password));
+        let login = Zeroizing::new(format!("{}:{}", self.user, self.password.as_str()));
+        let login = Zeroizing::new(STANDARD.encode(login.as_bytes()));
         // After HTTP/1.0 the server closes, and the body ends with the connection.
-        let head = format!(
-            "{method} {path} HTTP/1.0\r\nHost: {address}\r\nAuthorization: Basic {login}\r\n\
+        let head = Zeroizing::new(format!(
+            "{method} {path} HTTP/1.0\r\nHost: {address}\r\nAuthorization: Basic {}\r\n\
              Content-Type: {content_type}\r\nContent-Length: {}\r\n\r\n",
+            login.as_str(),
             body.len(),
-        );
+        ));
         stream.write_all(head.as_bytes()).map_err(broke)?;
         // A server that refuses a request before reading all of it may have replied and closed by now.
         let sent = stream.write_all(body);

@@ -21,6 +21,7 @@ pub mod client;
 mod cluster_run;
 mod load;
 mod output;
+mod password;
 mod permissions;
 mod serve;
 mod settings;

@@ -28,7 +28,7 @@ fn store() -> UserStore {
     };
     store.set_group("readers", &group, Privileges::ALL).unwrap();
     let in_group = UserChange {
-        password: Some("secret of bob".to_owned()),
+        password: Some("secret of bob".to_owned().into()),
         groups: Some(vec!["readers".to_owned()]),
         ..UserChange::default()
     };

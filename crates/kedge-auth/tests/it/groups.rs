@@ -20,7 +20,7 @@ fn roles(text: &str) -> GroupChange {
 
 fn user(roles: &str, groups: &[&str]) -> UserChange {
     UserChange {
-        password: Some("secret".to_owned()),
+        password: Some("secret".to_owned().into()),
         roles: Some(roles.parse().unwrap()),
         groups: Some(groups.iter().map(|name| (*name).to_owned()).collect()),
         ..UserChange::default()
@@ -166,4 +166,10 @@ fn only_administrators_grant_the_right_to_grant_rights() {
             .unwrap();
         store.remove_group("readers", by).unwrap();
     }
+}
+
+#[test]
+fn debug_text_of_a_change_has_no_password() {
+    let text = format!("{:?}", user("admin", &[]));
+    assert!(text.contains("roles") && !text.contains("secret"), "{text}");
 }

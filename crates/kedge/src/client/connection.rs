@@ -22,7 +22,7 @@ const READ_BYTES: usize = 64 << 10;
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(45);
 
 /// The credentials of a login.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct LoginCredentials {
     /// User name.
     pub user: String,
@@ -30,6 +30,15 @@ pub struct LoginCredentials {
     pub password: String,
     /// SASL mechanism.
     pub mechanism: Mechanism,
+}
+
+impl std::fmt::Debug for LoginCredentials {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LoginCredentials")
+            .field("user", &self.user)
+            .field("mechanism", &self.mechanism)
+            .finish_non_exhaustive()
+    }
 }
 
 /// A reply.

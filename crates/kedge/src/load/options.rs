@@ -240,7 +240,9 @@ impl LoadPlan {
                 ));
             }
         };
-        check(args, protocol)?;
+        let password = args.access.password();
+        let password = password.map_err(|error| PlanError(error.to_string()))?;
+        check(args, protocol, &password)?;
         let cycles = u64::try_from(args.num_cycles).unwrap_or(0);
         let batch = args.batch_size.max(1);
         Ok(Self {
@@ -249,7 +251,7 @@ impl LoadPlan {
             bucket: target.bucket.unwrap_or_else(|| "default".to_owned()),
             login: LoginCredentials {
                 user: args.access.user.clone(),
-                password: args.access.password.clone(),
+                password: password.as_str().to_owned(),
                 // The cheapest SCRAM mechanism where processors have SHA-256 instructions: thousands of connections are
                 // opened before a run.
                 mechanism: Mechanism::ScramSha256,
@@ -315,7 +317,7 @@ impl LoadPlan {
     }
 }
 
-fn check(args: &LoadArgs, protocol: Protocol) -> Result<(), PlanError> {
+fn check(args: &LoadArgs, protocol: Protocol, password: &str) -> Result<(), PlanError> {
     require(
         (1..=CONNECTIONS_MAX).contains(&args.num_threads),
         "--num-threads: expected 1 to 60000 connections",
@@ -381,8 +383,8 @@ fn check(args: &LoadArgs, protocol: Protocol) -> Result<(), PlanError> {
         "--timeout: expected more than 0 seconds",
     )?;
     let credentials_fit = args.access.user.len() <= USER_NAME_BYTES_MAX
-        && args.access.password.len() <= PASSWORD_BYTES_MAX
-        && !args.access.password.is_empty();
+        && password.len() <= PASSWORD_BYTES_MAX
+        && !password.is_empty();
     require(credentials_fit, "user or password is empty or too long")
 }
 

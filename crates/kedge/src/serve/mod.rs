@@ -122,6 +122,11 @@ fn serve(effective: &Effective, release: Release) -> Result<(), ServeError> {
     if settings.stop_with_parent {
         signals::stop_with_parent();
     }
+    if !settings.core_dumps
+        && let Err(error) = permissions::forbid_core_dumps()
+    {
+        tracing::warn!(%error, "core dumps could not be turned off; they have documents and secrets");
+    }
     // The kernel makes room for a huge page while the thread that touches it waits, and all other threads that need
     // memory: for up to 20 ms when files fill the memory. If the system has no huge pages, nothing is lost.
     let _ = disable_transparent_huge_pages(true);

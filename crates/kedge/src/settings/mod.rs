@@ -21,6 +21,8 @@ pub(crate) use table::{DEFAULT_PASSWORD, Settings};
 use table::{Setting, TABLE};
 pub(crate) use value::{LogLevel, MaybePort, Recover};
 
+use crate::password;
+
 /// The flag with the path of the configuration file; it is not a setting.
 const CONFIG: &str = "config";
 
@@ -53,10 +55,12 @@ pub(crate) enum SettingsError {
         path: PathBuf,
         source: std::io::Error,
     },
-    #[error("{}: {source}", path.display())]
+    // Without the line itself, which may have a password.
+    #[error("{}: line {line}: {why}", path.display())]
     Syntax {
         path: PathBuf,
-        source: Box<toml::de::Error>,
+        line: usize,
+        why: String,
     },
     #[error("{}: unknown setting \"{key}\"; did you mean \"{nearest}\"?", path.display())]
     Unknown {
@@ -76,10 +80,17 @@ pub(crate) enum SettingsError {
 }
 
 /// The settings, with the source of each value.
-#[derive(Debug)]
 pub(crate) struct Effective {
     pub(crate) settings: Settings,
-    origins: BTreeMap<&'static str, (String, SettingSource)>,
+    origins: Origins,
+}
+
+impl fmt::Debug for Effective {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Effective")
+            .field("settings", &self.settings)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Effective {
@@ -112,6 +123,7 @@ impl Effective {
                 set(&mut origins, row, text.clone(), SettingSource::Flag(flag))?;
             }
         }
+        take_password_file(&mut origins)?;
         let settings = Settings::build(|name| origins.get(name).map_or("", |(text, _)| text));
         let settings = settings.map_err(|(name, why)| SettingsError::Refused { name, why })?;
         check(&settings)?;
@@ -212,14 +224,31 @@ fn set(
     }
 }
 
+/// Takes the password from the file that `password_file` names, if it names one.
+fn take_password_file(origins: &mut Origins) -> Result<(), SettingsError> {
+    let path = match origins.get("password_file") {
+        Some((path, _)) if !path.is_empty() => PathBuf::from(path),
+        _ => return Ok(()),
+    };
+    let password = password::of_file(&path).map_err(|source| SettingsError::Read {
+        path: path.clone(),
+        source,
+    })?;
+    let given = (password.as_str().to_owned(), SettingSource::File(path));
+    origins.insert("password", given);
+    Ok(())
+}
+
 fn read_file(path: &Path, origins: &mut Origins) -> Result<(), SettingsError> {
     let text = std::fs::read_to_string(path).map_err(|source| SettingsError::Read {
         path: path.to_owned(),
         source,
     })?;
-    let file: toml::Table = text.parse().map_err(|source| SettingsError::Syntax {
+    let file = text.parse::<toml::Table>();
+    let file = file.map_err(|source| SettingsError::Syntax {
         path: path.to_owned(),
-        source: Box::new(source),
+        line: line_of(&text, source.span().map_or(0, |span| span.start)),
+        why: source.message().to_owned(),
     })?;
     for (key, value) in file {
         let Some(row) = TABLE.iter().find(|row| row.name == key) else {
@@ -237,6 +266,12 @@ fn read_file(path: &Path, origins: &mut Origins) -> Result<(), SettingsError> {
         set(origins, row, text, SettingSource::File(path.to_owned()))?;
     }
     Ok(())
+}
+
+/// Returns the number of the line, from 1, that has a byte of a text.
+fn line_of(text: &str, at: usize) -> usize {
+    let before = text.bytes().take(at);
+    before.filter(|byte| *byte == b'\n').count() + 1
 }
 
 /// Checks conditions between several values.
@@ -301,6 +336,30 @@ mod tests {
         };
         let path = handle.path().display().to_string();
         Effective::new(&matches, variable).map_err(|error| error.to_string().replace(&path, "FILE"))
+    }
+
+    #[test]
+    fn password_of_a_file_is_stronger_and_in_no_debug_text() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "word of the file\n").unwrap();
+        let path = file.path().display().to_string();
+        let flags = ["--password=flagged", "--password-file", &path];
+        let effective = load(&flags, &[], None).unwrap();
+        assert_eq!(&*effective.settings.password, "word of the file");
+        assert!(effective.is_given("password"));
+        let debug = format!("{effective:?}");
+        assert!(!debug.contains("word of") && !debug.contains("flagged"), "{debug}");
+        assert!(!super::text(&effective).contains("word of"));
+        let missing = load(&["--password-file=/nowhere/else"], &[], None).unwrap_err();
+        assert!(missing.starts_with("/nowhere/else: "), "{missing}");
+        file.close().unwrap();
+    }
+
+    #[test]
+    fn syntax_error_of_a_file_does_not_quote_the_line() {
+        let error = load(&[], &[], Some("kv_port = 0\npassword = \"word of\n")).unwrap_err();
+        assert!(error.starts_with("FILE: line 2: "), "{error}");
+        assert!(!error.contains("word of"), "{error}");
     }
 
     #[test]

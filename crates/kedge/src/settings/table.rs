@@ -15,7 +15,7 @@ use kedge_frontend::FrontendLimits;
 use kedge_types::limits::VALUE_BYTES_MAX;
 use kedge_types::setting::{Bytes, SettingValue};
 
-use super::value::{Hosts, LogLevel, MaybePort, PoolThreads, Recover};
+use super::value::{Hosts, LogLevel, MaybePort, PoolThreads, Recover, SecretText};
 use crate::target::{KV_PORT, MEMCACHED_PORT, MGMT_PORT};
 
 /// Checks the text of a value and returns it in display form.
@@ -192,14 +192,18 @@ settings! {
         default_note = "500ms, at most a quarter of `auto_failover_timeout`";
     lease_watchdog: bool = false,
         "End the process when it was paused beyond the end of its lease. Nodes with a coordination store in etcd always do.";
+    core_dumps: bool = false,
+        "Allow core dumps, as far as the system does. They have documents and secrets; without the setting the process has none.";
     stop_with_parent: bool = false,
         "Stop the server when the process that started it ends.";
 
     ["First start"]
     user: String = "Administrator".to_owned(),
         "Name of the administrator, who is created if missing.";
-    password: String = DEFAULT_PASSWORD.to_owned(),
-        "The administrator's password. Given on a later start, it replaces the stored one.", secret = true;
+    password: SecretText = SecretText::new(DEFAULT_PASSWORD),
+        "The administrator's password. Given on a later start, it replaces the stored one. Other users of the machine see flags: prefer `password_file` or the variable.", secret = true;
+    password_file: String = String::new(),
+        "File whose first line is the administrator's password. It is stronger than `password`, and read at the start.", default_note = "none";
     password_length_min: u16 = 6,
         "Least number of characters of new passwords, also of `password`.";
     password_hash_memory: Bytes = Bytes(HASH_MEMORY_BYTES_DEFAULT),

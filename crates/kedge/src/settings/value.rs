@@ -1,8 +1,12 @@
 //! Kinds of values that only server settings have.
 
+use std::fmt;
+use std::ops::Deref;
+
 use kedge_executor::ThreadCount;
 use kedge_node::pools::{THREADS_KIND, parse_threads, threads_text};
 use kedge_types::setting::{SettingValue, expected};
+use zeroize::Zeroizing;
 
 /// A port, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +78,42 @@ impl SettingValue for Hosts {
 
     fn show(&self) -> String {
         self.0.join(",")
+    }
+}
+
+/// A text that no message or debug text has, and that is overwritten when it is dropped.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct SecretText(Zeroizing<String>);
+
+impl SecretText {
+    pub(crate) fn new(text: &str) -> Self {
+        Self(Zeroizing::new(text.to_owned()))
+    }
+}
+
+impl Deref for SecretText {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for SecretText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+impl SettingValue for SecretText {
+    const KIND: &'static str = String::KIND;
+
+    fn read(text: &str) -> Result<Self, String> {
+        Ok(Self::new(text))
+    }
+
+    fn show(&self) -> String {
+        self.to_string()
     }
 }
 

@@ -17,19 +17,22 @@ pub(crate) mod timings;
 pub(crate) mod user;
 pub(crate) mod vbucket;
 
-use std::io;
+use std::path::PathBuf;
 use std::time::Duration;
+use std::{fmt, io};
 
 use clap::Args;
 use kedge_auth::Mechanism;
+use zeroize::Zeroizing;
 
 use crate::client::{ClientConnection, ClientError, LoginCredentials, ManagementClient};
+use crate::password;
 use crate::target::{Scheme, ServerUrl, TargetError};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The server of a tool, and the credentials.
-#[derive(Args, Clone, Debug)]
+#[derive(Args, Clone)]
 pub(crate) struct ServerArgs {
     /// couchbase://HOST:PORT/BUCKET; commands that use management also take http://HOST:PORT
     #[arg(short = 'U', long = "url", env = "KEDGE_URL", global = true)]
@@ -53,7 +56,26 @@ pub(crate) struct ServerArgs {
         global = true
     )]
     #[arg(hide_env_values = true)]
-    pub(crate) password: String,
+    password: String,
+    /// File whose first line is the password, so that no command line has it; - is standard input. It is stronger than
+    /// --password
+    #[arg(
+        long,
+        env = "KEDGE_PASSWORD_FILE",
+        value_name = "FILE",
+        global = true
+    )]
+    password_file: Option<PathBuf>,
+}
+
+impl fmt::Debug for ServerArgs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServerArgs")
+            .field("url", &self.url)
+            .field("user", &self.user)
+            .field("password_file", &self.password_file)
+            .finish_non_exhaustive()
+    }
 }
 
 /// The reason why a tool failed.
@@ -75,12 +97,21 @@ impl ServerArgs {
         Ok(ServerUrl::parse(&self.url)?)
     }
 
-    fn login(&self) -> LoginCredentials {
-        LoginCredentials {
+    /// Returns the password.
+    pub(crate) fn password(&self) -> Result<Zeroizing<String>, ToolError> {
+        let Some(file) = &self.password_file else {
+            return Ok(self.password.clone().into());
+        };
+        password::of_file_or_input(file, &self.user)
+            .map_err(|error| ToolError::Usage(format!("{}: {error}", file.display())))
+    }
+
+    fn login(&self) -> Result<LoginCredentials, ToolError> {
+        Ok(LoginCredentials {
             user: self.user.clone(),
-            password: self.password.clone(),
+            password: self.password()?.as_str().to_owned(),
             mechanism: Mechanism::ScramSha512,
-        }
+        })
     }
 
     /// Returns the bucket of the URL.
@@ -108,7 +139,7 @@ impl ServerArgs {
         Ok(ClientConnection::ready(
             &target.host,
             port,
-            &self.login(),
+            &self.login()?,
             &bucket,
             CONNECT_TIMEOUT,
         )?)
@@ -132,7 +163,7 @@ impl ServerArgs {
             &target.host,
             port,
             &self.user,
-            &self.password,
+            self.password()?.as_str(),
         ))
     }
 
@@ -140,7 +171,7 @@ impl ServerArgs {
         let port = target.port_or(Scheme::Couchbase);
         let mut connection = ClientConnection::open(&target.host, port, CONNECT_TIMEOUT)?;
         connection.hello(&[])?;
-        connection.login(&self.login())?;
+        connection.login(&self.login()?)?;
         let told = connection.topology()?.mgmt_port;
         told.ok_or_else(|| {
             ToolError::Usage("the configuration of the server has no management port".to_owned())

@@ -1,16 +1,16 @@
 //! `kedge user`: users and groups.
 
-use std::io::{self, BufRead, IsTerminal, Write};
+use std::fmt;
 
 use clap::{Args, Subcommand};
 use kedge_auth::AuthError;
-use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 use serde_json::Value;
+use zeroize::Zeroizing;
 
 use super::table::table;
 use super::{ServerArgs, ToolError};
 use crate::client::{ClientError, ManagementClient, encode};
-use crate::output;
+use crate::{output, password};
 
 /// Add, change, remove and list users and groups, and change passwords
 #[derive(Args, Clone, Debug)]
@@ -21,7 +21,7 @@ pub(crate) struct UserArgs {
     access: ServerArgs,
 }
 
-#[derive(Args, Clone, Debug)]
+#[derive(Args, Clone)]
 struct NewPassword {
     /// The new password; by default it is read from standard input
     #[arg(long, env = "KEDGE_NEW_PASSWORD", hide_env_values = true)]
@@ -316,38 +316,23 @@ fn describe(list: &Value) -> String {
     table("llll", &rows)
 }
 
+impl fmt::Debug for NewPassword {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NewPassword").finish_non_exhaustive()
+    }
+}
+
 impl NewPassword {
-    fn get(&self, user: &str) -> Result<String, ToolError> {
+    fn get(&self, user: &str) -> Result<Zeroizing<String>, ToolError> {
         let password = match &self.new_password {
-            Some(password) => password.clone(),
-            None => read_password(user)?,
+            Some(password) => password.clone().into(),
+            None => password::prompt(&format!("New password of {user}: "))?,
         };
         if password.is_empty() {
             return Err(ToolError::Usage("the password is empty".to_owned()));
         }
         Ok(password)
     }
-}
-
-/// Reads one line; on a terminal it prompts first and does not echo the input.
-fn read_password(user: &str) -> io::Result<String> {
-    let stdin = io::stdin();
-    let mut line = String::new();
-    if stdin.is_terminal() {
-        let shown = tcgetattr(&stdin)?;
-        let mut hidden = shown.clone();
-        hidden.local_modes -= LocalModes::ECHO;
-        eprint!("New password of {user}: ");
-        io::stderr().flush()?;
-        tcsetattr(&stdin, OptionalActions::Flush, &hidden)?;
-        let read = stdin.lock().read_line(&mut line);
-        tcsetattr(&stdin, OptionalActions::Flush, &shown)?;
-        eprintln!();
-        read?;
-    } else {
-        stdin.lock().read_line(&mut line)?;
-    }
-    Ok(line.trim_end_matches(['\r', '\n']).to_owned())
 }
 
 #[cfg(test)]

@@ -1,15 +1,17 @@
 //! Files of the server are for the user alone who runs it. They were world-readable: password hashes, documents and the log.
+//! Nor are secrets in core dumps, or on command lines if they come from a file.
 
-use std::fs::{self, Permissions};
+use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use kedge_types::DurabilityLevel;
 use rustix::process::Signal;
 
 use crate::cluster::Cluster;
 use crate::faults::limited;
-use crate::process::{Server, serve};
+use crate::process::{Server, connect_to, kedge, run, serve};
 
 /// All that is below a directory and the directory itself, with their modes. Sockets and links there are none.
 fn modes(dir: &Path) -> Vec<(PathBuf, bool, u32)> {
@@ -93,4 +95,58 @@ fn open_data_directory_is_made_private() {
     let stderr = stop(server);
     assert!(stderr.contains("its mode is 0700 now"), "{stderr}");
     assert!(stderr.contains("0755"), "{stderr}");
+}
+
+#[test]
+fn server_has_no_core_dumps_unless_they_are_allowed() {
+    let limits_of = |process: &str| {
+        let limits = fs::read_to_string(format!("/proc/{process}/limits")).expect("it runs");
+        let mut lines = limits.lines();
+        let line = lines.find_map(|line| line.strip_prefix("Max core file size"));
+        line.expect("the limit").trim().to_owned()
+    };
+    let dir = tempfile::tempdir().expect("a directory");
+    let server = Server::start(dir.path(), &[]);
+    let limits = limits_of(&server.pid().to_string());
+    let soft = limits.split_whitespace().next().expect("a limit");
+    // 0 if the test itself may have none.
+    assert!(["0", "1"].contains(&soft), "{limits}");
+    server.kill();
+    let server = Server::start(dir.path(), &["--core-dumps"]);
+    assert_eq!(limits_of(&server.pid().to_string()), limits_of("self"));
+}
+
+#[test]
+fn password_of_a_file_is_on_no_command_line() {
+    const WORD: &str = "word of the file";
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("password");
+    fs::write(&file, format!("{WORD}\n")).expect("a file");
+    let mut command = kedge(&["serve", "--kv-port=0", "--mgmt-port=0", "--memcached-port=0"]);
+    command
+        .args(["--vbuckets=64", "--data-dir"])
+        .arg(dir.path().join("data"))
+        .arg("--password-file")
+        .arg(&file);
+    let server = Server::spawn(command).expect("a server");
+    connect_to(server.kv, WORD).expect("the password of the file");
+    let words = fs::read(format!("/proc/{}/cmdline", server.pid())).expect("it runs");
+    assert!(!String::from_utf8_lossy(&words).contains(WORD));
+
+    let tool = |path: &Path| {
+        let mut command = kedge(&["user", "list", "-U"]);
+        command.arg(format!("couchbase://{}", server.kv));
+        command.arg("--password-file").arg(path);
+        command
+    };
+    let works = |command: &mut Command| {
+        let (code, stdout, stderr) = run(command);
+        assert_eq!(code, Some(0), "{stderr}");
+        assert!(stdout.contains("Administrator"), "{stdout}");
+    };
+    works(&mut tool(&file));
+    works(tool(Path::new("-")).stdin(File::open(&file).expect("the file")));
+    let (code, _, stderr) = run(&mut tool(&dir.path().join("missing")));
+    assert_eq!(code, Some(1), "{stderr}");
+    assert!(stderr.contains("missing: No such file"), "{stderr}");
 }
