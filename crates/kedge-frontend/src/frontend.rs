@@ -333,6 +333,7 @@ impl FrontendStatistics {
     /// Calls `each` with the name and value of each statistic.
     pub fn stats(&self, each: &mut dyn FnMut(&str, &str)) {
         self.0.metrics.stats(each);
+        self.0.checks.guard().stats(each);
         self.0.request_memory.stats(each);
         self.0.dcp.stats(each);
     }

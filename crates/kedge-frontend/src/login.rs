@@ -5,9 +5,11 @@
 use std::net::IpAddr;
 use std::sync::{Arc, Weak};
 
-use kedge_auth::{Mechanism, ServerSession, ServerStep, plain_credentials, random_nonce};
+use kedge_auth::{
+    LoginFailure, Mechanism, ServerSession, ServerStep, plain_credentials, random_nonce,
+};
 use kedge_bucket::Cookie;
-use kedge_node::password_checks::{CheckTurn, PasswordChecks};
+use kedge_node::password_checks::{CheckTurn, LoginGuard, PasswordChecks};
 use kedge_node::users::Users;
 use zeroize::Zeroizing;
 
@@ -18,13 +20,14 @@ use crate::inbox::{FrontEndMessage, FrontEnds, LoginResult};
 pub(crate) fn submit_login(checks: &PasswordChecks, job: LoginJob, front_ends: &Arc<FrontEnds>) {
     let user = claimed_user(&job.message);
     let (address, front_ends) = (job.address, Arc::downgrade(front_ends));
-    let check = Box::new(move |turn| job.end(turn, &front_ends));
+    let guard = checks.guard().clone();
+    let check = Box::new(move |turn| job.end(turn, &guard, &front_ends));
     checks.submit(address, &user, check);
 }
 
 /// The user that a message of PLAIN names (RFC 4616), for the fair order of checks, whether the message is valid or
 /// not.
-fn claimed_user(message: &[u8]) -> String {
+pub(crate) fn claimed_user(message: &[u8]) -> String {
     let user = message.split(|byte| *byte == 0).nth(1).unwrap_or_default();
     let user = &user[..user.len().min(kedge_auth::USER_NAME_BYTES_MAX)];
     String::from_utf8_lossy(user).into_owned()
@@ -40,26 +43,49 @@ pub(crate) struct LoginJob {
 }
 
 impl LoginJob {
-    fn end(self, turn: CheckTurn, front_ends: &Weak<FrontEnds>) {
+    fn end(self, turn: CheckTurn, guard: &LoginGuard, front_ends: &Weak<FrontEnds>) {
         let Some(front_ends) = front_ends.upgrade() else {
             return;
         };
         let login = match turn {
-            CheckTurn::Come => {
-                let (users, message) = (self.users.read(), &self.message);
-                let (session, step) =
-                    ServerSession::start(&users, self.mechanism, message, random_nonce);
-                if matches!(step, ServerStep::Done { .. })
-                    && let Some((user, password)) = plain_credentials(message)
-                {
-                    self.users.prove(&users, user, password);
-                }
-                Some(Box::new(LoginResult { session, step }))
-            }
+            CheckTurn::Come => self.check(guard).map(Box::new),
             CheckTurn::Never => None,
         };
         let thread = ConnectionId::of(self.cookie).0.thread;
         front_ends.send(thread, FrontEndMessage::LoggedIn(self.cookie, login));
+    }
+
+    /// Checks the password; `None` if wrong ones were sent while it waited, and it has to be sent again later.
+    fn check(&self, guard: &LoginGuard) -> Option<LoginResult> {
+        if guard
+            .refusal(self.address, &claimed_user(&self.message))
+            .is_some()
+        {
+            return None;
+        }
+        let users = self.users.read();
+        let (session, step) =
+            ServerSession::start(&users, self.mechanism, &self.message, random_nonce);
+        if matches!(step, ServerStep::Done { .. })
+            && let Some((user, password)) = plain_credentials(&self.message)
+        {
+            self.users.prove(&users, user, password);
+        }
+        let login = LoginResult { session, step };
+        note(guard, self.address, &login);
+        Some(login)
+    }
+}
+
+/// Takes note of the outcome of a login, if this step ends it.
+pub(crate) fn note(guard: &LoginGuard, address: IpAddr, login: &LoginResult) {
+    let user = login.session.claimed_user().unwrap_or_default();
+    match (&login.step, login.session.failure()) {
+        (ServerStep::Done { .. }, _) => guard.note(address, user, true),
+        (ServerStep::Failed, Some(LoginFailure::BadCredentials)) => {
+            guard.note(address, user, false);
+        }
+        _ => {}
     }
 }
 

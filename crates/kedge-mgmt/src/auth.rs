@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Method, StatusCode, header};
@@ -93,6 +94,9 @@ fn credentials(headers: &HeaderMap) -> Option<(String, Password)> {
     Some((user, Zeroizing::new(both[colon + 1..].to_vec())))
 }
 
+/// The reason of a refusal in the audit log.
+const TOO_SOON: &str = "too soon after wrong passwords";
+
 /// Paths that need no password: they show only whether the server listens, and whether it is ready.
 const OPEN_PATHS: [&str; 2] = ["/", "/kedge/ready"];
 
@@ -119,19 +123,24 @@ pub(crate) async fn authenticate(
     let (parts, wanted) = (state.clone(), request.uri().path().to_owned());
     let wanted = format!("{} {wanted}", request.method());
     let named = id.clone();
-    let refused = move |what| {
+    let refused = move |what, reason| {
         parts.parts.users.audit().put(&AuditEvent {
             request: &wanted,
+            reason,
             ..AuditEvent::new(what, &named)
         });
     };
+    if let Some(wait) = too_soon(&state, slot.from(), &id, &password) {
+        refused(EventKind::ManagementLoginFailed, TOO_SOON);
+        return EarlyReply::too_soon(wait).into_response();
+    }
     let caller = match verify(&state, slot.from(), &id, password).await {
         Ok(true) => caller(&state, id),
         Ok(false) => None,
         Err(reply) => return reply.into_response(),
     };
     let Some(caller) = caller else {
-        refused(EventKind::ManagementLoginFailed);
+        refused(EventKind::ManagementLoginFailed, "");
         return EarlyReply::unauthorized().into_response();
     };
     if !slot.stand(caller.standing()) {
@@ -140,9 +149,18 @@ pub(crate) async fn authenticate(
     request.extensions_mut().insert(caller);
     let response = next.run(request).await;
     if response.status() == StatusCode::FORBIDDEN {
-        refused(EventKind::ManagementDenied);
+        refused(EventKind::ManagementDenied, "");
     }
     response
+}
+
+/// Returns the time for which the caller has to wait, if the request comes too soon after wrong passwords. A password that was
+/// verified before is never too soon.
+fn too_soon(state: &HttpState, from: IpAddr, id: &str, password: &[u8]) -> Option<Duration> {
+    if state.parts.users.read().is_verified(id, password) {
+        return None;
+    }
+    state.checks.guard().refusal(from, id)
 }
 
 /// Returns whether a password is right. One that was not verified before costs milliseconds, and waits in a queue.
@@ -158,11 +176,18 @@ async fn verify(
     }
     let (tell, told) = oneshot::channel();
     let name = id.to_owned();
+    let guard = state.checks.guard().clone();
     let check = move |turn: CheckTurn| {
         // A caller that is gone costs no processor time.
         let is_due = turn == CheckTurn::Come && !tell.is_closed();
+        // Wrong ones may have been verified while this one waited.
+        let is_due = is_due && guard.refusal(from, &name).is_none();
+        let is_right = is_due.then(|| users.verify_password(&name, &password));
+        if let Some(is_right) = is_right {
+            guard.note(from, &name, is_right);
+        }
         // The receiver may be gone by now.
-        let _ = tell.send(is_due.then(|| users.verify_password(&name, &password)));
+        let _ = tell.send(is_right);
     };
     state.checks.submit(from, id, Box::new(check));
     match told.await {

@@ -1,5 +1,7 @@
 //! Replies, in the shapes that SDKs match on.
 
+use std::time::Duration;
+
 use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -69,6 +71,16 @@ impl EarlyReply {
         if ends {
             headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
+        reply
+    }
+
+    /// Returns 429 for a request that comes too soon after wrong passwords.
+    pub(crate) fn too_soon(wait: Duration) -> Self {
+        let text = "Too many wrong passwords; try again later.";
+        let mut reply = Self::text(StatusCode::TOO_MANY_REQUESTS, text);
+        let secs = wait.as_millis().div_ceil(1_000).max(1).to_string();
+        let secs = HeaderValue::from_str(&secs).expect("digits are a header");
+        reply.0.headers_mut().insert(header::RETRY_AFTER, secs);
         reply
     }
 

@@ -14,6 +14,7 @@
 //! use kedge_bucket::{BucketConfig, RecoveryMode};
 //! use kedge_disk::{Disk, SimDisk};
 //! use kedge_frontend::{FrontendLimits, MemcachedRules};
+//! use kedge_node::password_checks::LoginDelays;
 //! use kedge_node::users::Users;
 //! use kedge_server::{MemcachedConfig, Server, ServerConfig, ServerEnvironment};
 //! use kedge_types::SystemClock;
@@ -38,6 +39,7 @@
 //!     create: Some(BucketConfig::new("default", 16, 64 << 20)),
 //!     http_allowed_hosts: Vec::new(),
 //!     vbuckets_default: 16,
+//!     login_delays: LoginDelays::NONE,
 //!     recovery: RecoveryMode::Strict,
 //!     cluster: None,
 //! };

@@ -21,7 +21,7 @@ use kedge_frontend::{
 };
 use kedge_mgmt::{AllowedHosts, HttpHandle, HttpParts, HttpState, ServerStats};
 use kedge_node::coordination::ClusterControl;
-use kedge_node::password_checks::PasswordChecks;
+use kedge_node::password_checks::{LoginDelays, PasswordChecks};
 use kedge_node::pools::TaskPools;
 use kedge_node::registry::{BucketRegistry, RegistryError, RegistrySetup};
 use kedge_node::users::Users;
@@ -73,6 +73,8 @@ pub struct ServerConfig {
     pub http_allowed_hosts: Vec<String>,
     /// Default number of vBuckets of a bucket that management creates.
     pub vbuckets_default: u16,
+    /// The delays after wrong passwords.
+    pub login_delays: LoginDelays,
     /// The reaction of recovery to damage in a log.
     pub recovery: RecoveryMode,
     /// This node's place in a cluster; `None`: it runs alone.
@@ -165,6 +167,7 @@ impl Server {
         let outer = (&environment, addresses);
         let node = open_node(&mut config, &registry, &replicator, outer)?;
         let checks = PasswordChecks::start(&pools).map_err(no_task("the task of logins"))?;
+        let checks = checks.with_delays(config.login_delays, environment.clock.clone());
         let parts = FrontendParts {
             registry: registry.clone(),
             users: environment.users,

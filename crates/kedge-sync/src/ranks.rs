@@ -174,6 +174,8 @@ ranks! {
         RequestLedger = "`RequestMemory::ledger`";
     60, "passwords that wait to be verified", "front-end threads, management, the task `authentication`", "nothing":
         PasswordQueue = "`PasswordChecks::queue`";
+    60, "failed logins by user and address", "front-end threads, management, the task `authentication`", "a search for the entry that gives way":
+        LoginFailures = "`LoginGuard::failures`";
     60, "hashes of proven passwords that wait to be saved", "the task `authentication`, management, the task `password_hashes`", "nothing":
         HashUpgradesWaiting = "`HashUpgrades::waiting`";
     60, "connections without a login", "front-end threads, the thread `kedge-accept`", "nothing":

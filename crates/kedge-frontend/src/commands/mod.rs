@@ -49,7 +49,9 @@ pub(crate) use context::{CommandContext, CommandOutcome, LongRun, completion_cal
 pub(crate) use misc::plain_version;
 pub(crate) use observe::observed;
 pub(crate) use range_scan::is_partial;
-pub(crate) use sasl::{auth_file_user, log_in_of_auth_file, logged_in, submit_login, take_login};
+pub(crate) use sasl::{
+    auth_file_user, check_plain_delay, log_in_of_auth_file, logged_in, submit_login, take_login,
+};
 pub(crate) use stat::StatRequest;
 pub(crate) use stat_steps::answer;
 pub(crate) use table::row;

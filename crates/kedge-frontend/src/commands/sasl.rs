@@ -12,10 +12,13 @@ use zeroize::Zeroizing;
 
 use super::context::{CommandContext, CommandOutcome};
 use crate::inbox::LoginResult;
-use crate::login::LoginJob;
+use crate::login::{LoginJob, claimed_user, note};
 use crate::metrics::Metrics;
 use crate::server_context::ServerContext;
 use crate::session::{CommandFailure, Composer, ReplyKind, Session, SessionTurn};
+
+/// The reason of a refusal in the audit log.
+const TOO_SOON: &str = "too soon after wrong passwords";
 
 /// Refuses the SASL commands of memcached clients while there are no users, as memcached without SASL does.
 fn check_users(command: &CommandContext<'_, '_, '_>) -> Result<(), CommandFailure> {
@@ -58,20 +61,57 @@ pub(super) fn auth(
         return Err(Status::AuthError.into());
     };
     let users = shared.users.read();
-    if mechanism == Mechanism::Plain
+    let is_plain = mechanism == Mechanism::Plain;
+    if is_plain {
+        check_plain_delay(command.session, shared, start.message)?;
+    }
+    if is_plain
         && let Some(user) = auth_file_user(command.session, shared, start.message)
     {
         log_in_of_auth_file(command.session, shared, user);
         command.composer.value(Datatype::RAW, b"", command.out);
         return Ok(CommandOutcome::Replied);
     }
-    if mechanism == Mechanism::Plain && !is_verified(&users, start.message) {
+    if is_plain && !is_verified(&users, start.message) {
         let message = Zeroizing::new(start.message.to_vec());
         submit_login(command.session, shared, mechanism, message);
         return Ok(command.park_as(ReplyKind::Login));
     }
     let (session, step) = ServerSession::start(&users, mechanism, start.message, random_nonce);
+    if let ServerStep::Continue(_) = step {
+        let user = session.claimed_user().unwrap_or_default();
+        check_delay(command.session, shared, user)?;
+    }
     answer_step(command, LoginResult { session, step })
+}
+
+/// Refuses a message of PLAIN as [`check_delay`] does, unless its password was verified before.
+pub(crate) fn check_plain_delay(
+    session: &Session,
+    shared: &ServerContext,
+    message: &[u8],
+) -> Result<(), Status> {
+    if is_verified(&shared.users.read(), message) {
+        return Ok(());
+    }
+    check_delay(session, shared, &claimed_user(message))
+}
+
+/// Refuses an attempt that comes too soon after wrong passwords.
+///
+/// # Errors
+/// `TemporaryFailure`, as for one that would wait too long.
+fn check_delay(
+    session: &Session,
+    shared: &ServerContext,
+    user: &str,
+) -> Result<(), Status> {
+    let refusal = shared.checks.guard().refusal(session.peer.ip(), user);
+    if refusal.is_none() {
+        return Ok(());
+    }
+    audit(session, shared, EventKind::LoginFailed, user, TOO_SOON);
+    Err(Status::TemporaryFailure)
 }
 
 /// Returns true if a message of PLAIN (RFC 4616) has a password that was verified before, so that the login is fast.
@@ -94,6 +134,9 @@ pub(super) fn step(
             "no login is under way",
         ));
     };
+    // Many exchanges that began together must not be as many guesses.
+    let user = session.claimed_user().unwrap_or_default();
+    check_delay(command.session, command.turn.shared, user)?;
     let step = if Mechanism::from_name(message.mechanism) == Some(session.mechanism()) {
         session.step(message.message)
     } else {
@@ -108,6 +151,8 @@ fn answer_step(
     command: &mut CommandContext<'_, '_, '_>,
     login: LoginResult,
 ) -> Result<CommandOutcome, CommandFailure> {
+    let guard = command.turn.shared.checks.guard();
+    note(guard, command.session.peer.ip(), &login);
     logged_in(
         command.session,
         command.turn,
@@ -134,6 +179,8 @@ pub(crate) fn auth_file_user<'m>(
 /// Logs a user of the `authfile` in.
 pub(crate) fn log_in_of_auth_file(session: &mut Session, shared: &ServerContext, user: &str) {
     audit(session, shared, EventKind::LoggedIn, user, "");
+    let guard = shared.checks.guard();
+    guard.note(session.peer.ip(), user, true);
     session.login.log_in_of_auth_file(user);
     on_user_changed(session, shared);
 }

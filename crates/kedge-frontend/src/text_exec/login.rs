@@ -12,7 +12,9 @@ use kedge_types::Status;
 use zeroize::Zeroizing;
 
 use super::context::{TextOutcome, ended};
-use crate::commands::{auth_file_user, log_in_of_auth_file, submit_login, take_login};
+use crate::commands::{
+    auth_file_user, check_plain_delay, log_in_of_auth_file, submit_login, take_login,
+};
 use crate::inbox::LoginResult;
 use crate::metrics::Metrics;
 use crate::session::{Halt, ParkedRequest, ReplyKind, RequestTag, Session, SessionTurn};
@@ -89,6 +91,11 @@ fn log_in(
     };
     let (user, password) = (&value[..space], &value[space + 1..]);
     let message = Zeroizing::new([b"\0", user, b"\0", password].concat());
+    if let Err(status) = check_plain_delay(session, shared, &message) {
+        write_status(out, status);
+        ended(session, turn, None::<Timing>, start_ns);
+        return TextOutcome::Answered;
+    }
     if let Some(user) = auth_file_user(session, shared, &message) {
         log_in_of_auth_file(session, shared, user);
         out.buffer().extend_from_slice(reply::STORED);

@@ -131,6 +131,12 @@ pub(crate) const SERVER: &[MetricRow] = &[
         "Logins that were refused",
     ),
     (
+        "auth_delayed",
+        "kedge_logins_delayed",
+        true,
+        "Logins and requests to management that were refused because they came too soon after wrong passwords",
+    ),
+    (
         "client_connections",
         "kedge_kv_client_connections",
         false,

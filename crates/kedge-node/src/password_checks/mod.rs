@@ -6,20 +6,27 @@
 //! for itself. A password that was verified before needs no check ([`kedge_auth::UserStore::is_verified`]), and SCRAM,
 //! whose expensive part is the client's, stays in the event loop.
 //!
+//! After wrong passwords, attempts are refused for a time that grows ([`delays`], [`LoginGuard`]), also those with SCRAM.
+//!
 //! Invariant: while the queue has jobs, the task runs or is scheduled; the first added job wakes it.
 
+mod delays;
 mod fair;
+mod guard;
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use kedge_executor::{Executor, Next, ScheduleError, TaskContext, TaskId, TaskSpec};
 use kedge_sync::{RankedMutex, ranks::PasswordQueue};
+use kedge_types::{Clock, SystemClock};
 use kedge_types::limits::{
     PASSWORD_CHECKS_PER_ADDRESS_MAX, PASSWORD_CHECKS_PER_USER_MAX, PASSWORD_CHECKS_WAITING_MAX,
 };
 
+pub use self::delays::LoginDelays;
 use self::fair::{FairQueue, QueueLimits};
+pub use self::guard::LoginGuard;
 use crate::abort_on_panic;
 use crate::pools::TaskPools;
 use crate::tasks::AUTHENTICATION;
@@ -49,6 +56,7 @@ pub struct PasswordChecks {
     queue: Arc<Queue>,
     executor: Executor,
     task: TaskId,
+    guard: Arc<LoginGuard>,
 }
 
 impl std::fmt::Debug for PasswordChecks {
@@ -58,7 +66,7 @@ impl std::fmt::Debug for PasswordChecks {
 }
 
 impl PasswordChecks {
-    /// Starts the task. It ends with the executor.
+    /// Starts the task. It ends with the executor. Wrong passwords cause no delays, see [`Self::with_delays`].
     ///
     /// # Errors
     /// [`ScheduleError`] after the executor's end.
@@ -76,7 +84,26 @@ impl PasswordChecks {
             queue,
             executor,
             task,
+            guard: Arc::new(LoginGuard::new(
+                LoginDelays::NONE,
+                Arc::new(SystemClock::new()),
+            )),
         })
+    }
+
+    /// Sets the delays after wrong passwords.
+    #[must_use]
+    pub fn with_delays(self, delays: LoginDelays, clock: Arc<dyn Clock>) -> Self {
+        Self {
+            guard: Arc::new(LoginGuard::new(delays, clock)),
+            ..self
+        }
+    }
+
+    /// Returns the judge of attempts that come too soon after wrong passwords.
+    #[must_use]
+    pub fn guard(&self) -> &Arc<LoginGuard> {
+        &self.guard
     }
 
     /// Queues the check of a password that came from `address` for `user`.

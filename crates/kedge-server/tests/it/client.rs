@@ -230,15 +230,7 @@ impl Client {
             ClientSession::start(mechanism, user, password, random_nonce).unwrap();
         let mut opcode = Opcode::SaslAuth;
         loop {
-            let mut bytes = Vec::new();
-            let name = mechanism.name().as_bytes();
-            SaslStart {
-                mechanism: name,
-                message: &message,
-            }
-            .encode(&RequestWriter::new(opcode), &mut bytes);
-            self.send(&bytes);
-            let reply = self.reply();
+            let reply = self.sasl_step(opcode, mechanism, &message);
             match reply.status {
                 Status::AuthContinue => {
                     let ClientStep::Send(next) = session.step(&reply.value).unwrap() else {
@@ -254,6 +246,39 @@ impl Client {
                 other => return other,
             }
         }
+    }
+
+    /// Begins a login with SCRAM, and returns the proof, see [`Self::end_sasl`].
+    pub(crate) fn begin_sasl(
+        &mut self,
+        mechanism: Mechanism,
+        user: &str,
+        password: &str,
+    ) -> Vec<u8> {
+        let (mut session, message) =
+            ClientSession::start(mechanism, user, password, random_nonce).unwrap();
+        let reply = self.sasl_step(Opcode::SaslAuth, mechanism, &message);
+        assert_eq!(reply.status, Status::AuthContinue);
+        match session.step(&reply.value).unwrap() {
+            ClientStep::Send(proof) => proof,
+            ClientStep::Done => panic!("a proof is due"),
+        }
+    }
+
+    /// Ends a login with its proof.
+    pub(crate) fn end_sasl(&mut self, mechanism: Mechanism, proof: &[u8]) -> Status {
+        self.sasl_step(Opcode::SaslStep, mechanism, proof).status
+    }
+
+    fn sasl_step(&mut self, opcode: Opcode, mechanism: Mechanism, message: &[u8]) -> Reply {
+        let mut bytes = Vec::new();
+        SaslStart {
+            mechanism: mechanism.name().as_bytes(),
+            message,
+        }
+        .encode(&RequestWriter::new(opcode), &mut bytes);
+        self.send(&bytes);
+        self.reply()
     }
 
     #[track_caller]

@@ -169,7 +169,7 @@ fn collections_without_privileges_are_hidden() {
 }
 
 /// The statistics of a group, or the status of its refusal.
-fn stats(client: &mut Client, group: &str) -> Result<BTreeMap<String, String>, Status> {
+pub(crate) fn stats(client: &mut Client, group: &str) -> Result<BTreeMap<String, String>, Status> {
     let frame = client.request(Opcode::Stat);
     let frame = Frame {
         key: group.as_bytes().to_vec(),

@@ -20,6 +20,7 @@ mod full_disk;
 mod hostile;
 mod key_stats;
 mod limits;
+mod login_delays;
 mod long_commands;
 mod management_files;
 mod management_hosts;

@@ -10,6 +10,7 @@ use kedge_bucket::{BucketConfig, RecoveryMode};
 use kedge_disk::{Disk, PosixDisk, SimDisk};
 use kedge_executor::{ExecutorConfig, ThreadCount};
 use kedge_frontend::{FrontendLimits, MemcachedRules};
+use kedge_node::password_checks::LoginDelays;
 use kedge_node::users::Users;
 use kedge_server::{MemcachedConfig, Server, ServerConfig, ServerEnvironment, ServerError};
 use kedge_types::SystemClock;
@@ -50,6 +51,8 @@ pub(crate) struct Setup {
     pub(crate) has_users: bool,
     /// Names of the server in HTTP.
     pub(crate) http_allowed_hosts: Vec<String>,
+    /// The delays after wrong passwords.
+    pub(crate) login_delays: LoginDelays,
 }
 
 impl Setup {
@@ -82,6 +85,7 @@ impl Default for Setup {
             },
             has_users: true,
             http_allowed_hosts: Vec::new(),
+            login_delays: LoginDelays::NONE,
         }
     }
 }
@@ -154,6 +158,7 @@ impl Kedge {
             create: Some(setup.bucket),
             http_allowed_hosts: setup.http_allowed_hosts,
             vbuckets_default: 16,
+            login_delays: setup.login_delays,
             recovery: RecoveryMode::Strict,
             cluster: None,
         };

@@ -31,6 +31,7 @@ use kedge_disk::{Disk, DiskError, PosixDisk};
 use kedge_executor::ExecutorConfig as PoolsConfig;
 use kedge_frontend::FrontendLimits;
 use kedge_node::audit::{Audit, AuditConfig};
+use kedge_node::password_checks::LoginDelays;
 use kedge_node::registry::{BucketRegistry, RegistryError};
 use kedge_node::users::{Users, UsersError};
 use kedge_server::{MemcachedConfig, Server, ServerConfig, ServerEnvironment, ServerError};
@@ -306,6 +307,7 @@ fn server_config(
         create: (!settings.bucket.is_empty()).then(|| bucket::config(settings)),
         http_allowed_hosts: settings.http_allowed_hosts.0.clone(),
         vbuckets_default: settings.vbuckets,
+        login_delays: LoginDelays::up_to(settings.login_delay_max),
         recovery: match settings.recover {
             Recover::Strict => RecoveryMode::Strict,
             Recover::Salvage => RecoveryMode::Salvage,

@@ -265,6 +265,8 @@ settings! {
          address with as many or fewer loses none to another. Otherwise idle connections stay (`idle_timeout`).";
     unauthenticated_timeout: Duration = FrontendLimits::default().unauthenticated,
         "Time within which a client must log in, where a login is required.";
+    login_delay_max: Duration = Duration::from_secs(5),
+        "Longest time for which logins are refused after wrong passwords. It begins with 100 ms after five of a user at an address, or fifty of an address or a user, and doubles with each further one. Passwords that were verified since the start are not refused. 0s: none.";
     idle_timeout: Duration = FrontendLimits::default().idle,
         "Time without a request after which a connection is closed. 0s: never.";
     slow_sender_timeout: Duration = FrontendLimits::default().slow_sender,
