@@ -113,7 +113,11 @@ impl PasswordHash {
     }
 
     /// Creates a stored hash.
-    pub(crate) fn stored(cost: HashCost, salt: Vec<u8>, hash: Secret) -> Result<Self, StoreProblem> {
+    pub(crate) fn stored(
+        cost: HashCost,
+        salt: Vec<u8>,
+        hash: Secret,
+    ) -> Result<Self, StoreProblem> {
         match hash.len() {
             HASH_BYTES => Ok(Self { cost, salt, hash }),
             _ => Err(StoreProblem::Key),

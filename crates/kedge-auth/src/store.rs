@@ -16,11 +16,11 @@ use crate::credential::{Credential, Credentials, FallbackKey};
 use crate::error::{AuthError, UserNameProblem};
 use crate::group::Group;
 use crate::hash::Hash;
-use crate::password_hash::{HashCost, PasswordHash};
 use crate::limits::{
     DISPLAY_NAME_BYTES_MAX, ITERATIONS_DEFAULT, ITERATIONS_MAX, ITERATIONS_MIN, PASSWORD_BYTES_MAX,
     USER_NAME_BYTES_MAX, USERS_MAX,
 };
+use crate::password_hash::{HashCost, PasswordHash};
 use crate::policy::PasswordPolicy;
 use crate::privilege::Privilege;
 use crate::random::random_bytes;
@@ -318,7 +318,10 @@ impl UserStore {
 
     fn fits_password(&self, id: &str, password: &[u8]) -> Choice {
         let fallback = PasswordHash::fallback(&self.fallback_salt_key, id, self.hash_cost);
-        let own = self.users.get(id).and_then(|user| user.password_hash.as_ref());
+        let own = self
+            .users
+            .get(id)
+            .and_then(|user| user.password_hash.as_ref());
         let fits_hash = own.unwrap_or(&fallback).fits_password(password);
         let (user_known, credential) = self.credential_or_fallback(id, Hash::Sha512);
         let all_hashed = self.users.values().all(|user| user.password_hash.is_some());

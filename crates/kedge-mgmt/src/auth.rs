@@ -98,7 +98,7 @@ fn credentials(headers: &HeaderMap) -> Option<(String, Password)> {
 const TOO_SOON: &str = "too soon after wrong passwords";
 
 /// Paths that need no password: they show only whether the server listens, and whether it is ready.
-const OPEN_PATHS: [&str; 2] = ["/", "/kedge/ready"];
+pub(crate) const OPEN_PATHS: [&str; 2] = ["/", "/kedge/ready"];
 
 /// Passes a request on with its [`Caller`], or replies 401.
 pub(crate) async fn authenticate(
@@ -216,8 +216,9 @@ mod tests {
 
     #[test]
     fn basic_credentials() {
-        let both =
-            |user: &str, password: &str| Some((user.to_owned(), Password::new(password.as_bytes().to_vec())));
+        let both = |user: &str, password: &str| {
+            Some((user.to_owned(), Password::new(password.as_bytes().to_vec())))
+        };
         // (header, its content); the first is the example of RFC 7617 section 2.
         for (value, expected) in [
             (

@@ -49,6 +49,7 @@ mod rebalance;
 mod reply;
 mod request_context;
 mod router;
+mod security_headers;
 mod serve;
 mod server_groups;
 mod slots;

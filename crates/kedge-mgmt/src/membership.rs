@@ -129,6 +129,7 @@ pub(crate) async fn start_graceful_failover(call: RequestContext, form: FormFiel
 /// `POST /controller/setRecoveryType` with `otpNode` and `recoveryType`, `delta` or `full`. The next rebalance recovers the
 /// node.
 pub(crate) async fn set_recovery_type(call: RequestContext, form: FormFields) -> Handled {
+    call.caller.require(Privilege::Settings, None)?;
     let wrong =
         |field: &str, why: &str| EarlyReply::json(StatusCode::BAD_REQUEST, &json!({ field: why }));
     let recovery = match form.get("recoveryType") {

@@ -7,7 +7,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
 use axum::http::{StatusCode, Uri};
-use axum::middleware::from_fn_with_state;
+use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::Response;
 use axum::routing::{get, post, put};
 use tower::ServiceExt as _;
@@ -18,7 +18,7 @@ use super::state::HttpState;
 use super::{
     auth, auto_failover, buckets, cluster, cluster_audit, collections, compaction, groups, hosts,
     kedge, membership, metrics, nodes, password_policy, permissions, pools, ready, rebalance,
-    server_groups, threads, users,
+    security_headers, server_groups, threads, users,
 };
 
 /// The service that handles requests. A clone is cheap.
@@ -48,6 +48,7 @@ impl App {
             .layer(from_fn_with_state(state.clone(), cluster::everywhere))
             .layer(from_fn_with_state(state.clone(), auth::authenticate))
             .layer(from_fn_with_state(state.clone(), hosts::guard))
+            .layer(from_fn(security_headers::add))
             .with_state(state);
         Self(router)
     }

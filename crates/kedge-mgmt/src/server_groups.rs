@@ -84,6 +84,7 @@ pub(crate) async fn list(call: RequestContext) -> Handled {
 
 /// `POST` with `name`: a new group.
 pub(crate) async fn add(call: RequestContext, form: FormFields) -> Handled {
+    call.caller.require(Privilege::Settings, None)?;
     change(&call, GroupChange::Add(name_of(&form)?)).await?;
     ok(&json!([]))
 }
@@ -94,6 +95,7 @@ pub(crate) async fn rename(
     Path(from): Path<String>,
     form: FormFields,
 ) -> Handled {
+    call.caller.require(Privilege::Settings, None)?;
     let to = name_of(&form)?;
     change(&call, GroupChange::Rename { from, to }).await?;
     ok(&json!([]))

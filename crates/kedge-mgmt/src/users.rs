@@ -189,7 +189,9 @@ fn change_of(call: &RequestContext, form: &FormFields) -> Result<UserChange, Ear
         names.map(str::to_owned).collect()
     });
     // Unchanged: blanks are part of a password.
-    let password = form.raw("password").map(|text| Zeroizing::new(text.to_owned()));
+    let password = form
+        .raw("password")
+        .map(|text| Zeroizing::new(text.to_owned()));
     if let Some(password) = &password {
         let checked = call.state.parts.users.check_password(password);
         checked.map_err(|error| refusal(&error))?;

@@ -453,8 +453,14 @@ mod tests {
         }
         let text = std::fs::read_to_string(dir.path().join("users.json")).unwrap();
         assert!(text.contains("\"version\": 4,") && text.contains("\"memory_kib\": 64,"));
-        assert!(users.read().is_verified("user", b"pencil"), "still remembered");
-        let again = Users::open(Arc::new(kedge_disk::PosixDisk), dir.path().join("users.json"));
+        assert!(
+            users.read().is_verified("user", b"pencil"),
+            "still remembered"
+        );
+        let again = Users::open(
+            Arc::new(kedge_disk::PosixDisk),
+            dir.path().join("users.json"),
+        );
         let again = again.unwrap().read();
         assert!(again.verify_password("user", b"pencil") && !again.verify_password("user", b"x"));
         pools.executor().shutdown();
@@ -480,7 +486,10 @@ mod tests {
         let own = |number| UserStore::clone(&users.read()).into_shared(revision(number));
         let documents = own(1).to_documents();
         let of_cluster = users.read().with_documents(&documents).unwrap().unwrap();
-        assert!(of_cluster.hash_upgrade("root", b"secret").is_some(), "no hash");
+        assert!(
+            of_cluster.hash_upgrade("root", b"secret").is_some(),
+            "no hash"
+        );
         users.prove(&users.read(), "root", b"secret");
         users.save_proven_hashes();
         users.follow(of_cluster).unwrap();

@@ -166,8 +166,7 @@ impl Server {
         let hosts = allowed_hosts(&mut config);
         let outer = (&environment, addresses);
         let node = open_node(&mut config, &registry, &replicator, outer)?;
-        let checks = PasswordChecks::start(&pools).map_err(no_task("the task of logins"))?;
-        let checks = checks.with_delays(config.login_delays, environment.clock.clone());
+        let checks = start_checks(&config, &environment, &pools)?;
         let parts = FrontendParts {
             registry: registry.clone(),
             users: environment.users,
@@ -194,8 +193,6 @@ impl Server {
             .map_err(no_start("the management thread"))?;
         let audit = parts.users.audit().write_by(&pools);
         audit.map_err(no_task("the task of the audit log"))?;
-        let hashes = parts.users.save_hashes_by(&pools);
-        hashes.map_err(no_task("the task of password hashes"))?;
         let opener = frontend.start(Listeners { kv, memcached })?;
         let node = node.map(start_node).transpose()?;
         let bucket = config.memcached.map(|it| it.bucket);
@@ -395,6 +392,18 @@ fn frontend_config(config: &ServerConfig, addresses: Addresses) -> FrontendConfi
 fn start_node(node: Arc<ClusterNode>) -> Result<(Arc<ClusterNode>, JoinHandle<()>), ServerError> {
     let thread = node.start().map_err(no_start("a thread of the cluster"))?;
     Ok((node, thread))
+}
+
+/// Starts the tasks that verify passwords and save their hashes.
+fn start_checks(
+    config: &ServerConfig,
+    environment: &ServerEnvironment,
+    pools: &TaskPools,
+) -> Result<PasswordChecks, ServerError> {
+    let hashes = environment.users.save_hashes_by(pools);
+    hashes.map_err(no_task("the task of password hashes"))?;
+    let checks = PasswordChecks::start(pools).map_err(no_task("the task of logins"))?;
+    Ok(checks.with_delays(config.login_delays, environment.clock.clone()))
 }
 
 /// The statistics of the server as a whole.

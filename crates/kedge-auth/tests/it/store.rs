@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use kedge_auth::{
-    AuthError, DISPLAY_NAME_BYTES_MAX, HashCost, ITERATIONS_MAX, ITERATIONS_MIN, PASSWORD_BYTES_MAX,
-    PasswordProblem, Privilege, Roles, STORE_VERSION, StoreProblem, USER_NAME_BYTES_MAX,
-    UserNameProblem, UserStore,
+    AuthError, DISPLAY_NAME_BYTES_MAX, HashCost, ITERATIONS_MAX, ITERATIONS_MIN,
+    PASSWORD_BYTES_MAX, PasswordProblem, Privilege, Roles, STORE_VERSION, StoreProblem,
+    USER_NAME_BYTES_MAX, UserNameProblem, UserStore,
 };
 use proptest::prelude::*;
 
@@ -263,7 +263,10 @@ fn hash_of_another_cost_is_replaced_at_a_login() {
     assert_eq!(upgrade.id(), "user");
     assert!(store.apply_upgrade(upgrade));
     let text = store.to_json();
-    assert!(text.contains("\"memory_kib\": 128,\n        \"passes\": 1,"), "{text}");
+    assert!(
+        text.contains("\"memory_kib\": 128,\n        \"passes\": 1,"),
+        "{text}"
+    );
     assert!(logs_in(&read(&text), "user", "pencil"));
 }
 

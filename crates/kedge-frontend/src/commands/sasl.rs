@@ -65,9 +65,7 @@ pub(super) fn auth(
     if is_plain {
         check_plain_delay(command.session, shared, start.message)?;
     }
-    if is_plain
-        && let Some(user) = auth_file_user(command.session, shared, start.message)
-    {
+    if is_plain && let Some(user) = auth_file_user(command.session, shared, start.message) {
         log_in_of_auth_file(command.session, shared, user);
         command.composer.value(Datatype::RAW, b"", command.out);
         return Ok(CommandOutcome::Replied);
@@ -101,11 +99,7 @@ pub(crate) fn check_plain_delay(
 ///
 /// # Errors
 /// `TemporaryFailure`, as for one that would wait too long.
-fn check_delay(
-    session: &Session,
-    shared: &ServerContext,
-    user: &str,
-) -> Result<(), Status> {
+fn check_delay(session: &Session, shared: &ServerContext, user: &str) -> Result<(), Status> {
     let refusal = shared.checks.guard().refusal(session.peer.ip(), user);
     if refusal.is_none() {
         return Ok(());

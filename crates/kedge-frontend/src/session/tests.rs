@@ -8,6 +8,7 @@ mod privileges;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
+use kedge_auth::HashCost;
 use kedge_bucket::{BucketConfig, Completion, RecoveryMode};
 use kedge_cluster::Ports;
 use kedge_disk::SimDisk;
@@ -58,6 +59,7 @@ pub(crate) struct Rig {
 
 fn shared(front_ends: &Arc<FrontEnds>) -> ServerContext {
     let mut store = UserStore::new().unwrap();
+    store.set_hash_cost(HashCost::new(64, 1).unwrap());
     store
         .add(
             "app",

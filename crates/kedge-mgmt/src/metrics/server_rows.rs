@@ -134,7 +134,7 @@ pub(crate) const SERVER: &[MetricRow] = &[
         "auth_delayed",
         "kedge_logins_delayed",
         true,
-        "Logins and requests to management that were refused because they came too soon after wrong passwords",
+        "Logins, also to management, that were refused for coming too soon after wrong passwords",
     ),
     (
         "client_connections",

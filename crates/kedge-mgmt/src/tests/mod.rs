@@ -9,6 +9,7 @@ mod documents;
 mod figures;
 mod floods;
 mod ready;
+mod rights;
 mod settings;
 mod sockets;
 mod streams;
@@ -21,7 +22,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use kedge_auth::{Roles, UserStore};
+use kedge_auth::{HashCost, Roles, UserStore};
 use kedge_bucket::{BucketConfig, Completion, Completions, Cookie, RecoveryMode};
 use kedge_cluster::Ports;
 use kedge_disk::PosixDisk;
@@ -184,6 +185,7 @@ impl Drop for Server {
 
 fn root() -> UserStore {
     let mut users = UserStore::new().unwrap();
+    users.set_hash_cost(HashCost::new(64, 1).unwrap());
     users
         .add("root", "secret", Roles::admin(), 1_700_000_000)
         .unwrap();

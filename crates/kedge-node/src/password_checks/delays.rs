@@ -232,7 +232,10 @@ mod tests {
         }
         // Others at this address, and this user at others, are not concerned.
         fail(&mut tables, 1, "ada", 1, now);
-        assert_eq!((ms(&tables, 1, "bob", now), ms(&tables, 2, "ada", now)), (0, 0));
+        assert_eq!(
+            (ms(&tables, 1, "bob", now), ms(&tables, 2, "ada", now)),
+            (0, 0)
+        );
     }
 
     #[test]
@@ -256,7 +259,10 @@ mod tests {
         for user in 0..=FREE_OF_SOURCE {
             fail(&mut tables, 1, &format!("user{user}"), 1, 0);
         }
-        assert_eq!((ms(&tables, 1, "ada", 0), ms(&tables, 2, "ada", 0)), (100, 0));
+        assert_eq!(
+            (ms(&tables, 1, "ada", 0), ms(&tables, 2, "ada", 0)),
+            (100, 0)
+        );
         tables.succeed(address(1), "ada");
         assert_eq!(ms(&tables, 1, "bob", 0), 100);
         // One failure a second is forgotten.
@@ -271,7 +277,10 @@ mod tests {
         for from in 0..=FREE_OF_SOURCE {
             fail(&mut tables, from, "ada", 1, 0);
         }
-        assert_eq!((ms(&tables, 999, "ada", 0), ms(&tables, 999, "bob", 0)), (100, 0));
+        assert_eq!(
+            (ms(&tables, 999, "ada", 0), ms(&tables, 999, "bob", 0)),
+            (100, 0)
+        );
         tables.succeed(address(3), "ada");
         assert_eq!(ms(&tables, 999, "ada", 0), 0);
     }
@@ -281,7 +290,10 @@ mod tests {
         let mut tables = FailureTables::new(DELAYS);
         fail(&mut tables, 1, "kedge.cluster", 200, 0);
         assert_eq!(ms(&tables, 1, "kedge.cluster", 0), 0);
-        assert_eq!((ms(&tables, 1, "ada", 0), ms(&tables, 2, "ada", 0)), (1_500, 0));
+        assert_eq!(
+            (ms(&tables, 1, "ada", 0), ms(&tables, 2, "ada", 0)),
+            (1_500, 0)
+        );
     }
 
     #[test]

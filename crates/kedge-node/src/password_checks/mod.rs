@@ -19,10 +19,10 @@ use std::sync::Arc;
 
 use kedge_executor::{Executor, Next, ScheduleError, TaskContext, TaskId, TaskSpec};
 use kedge_sync::{RankedMutex, ranks::PasswordQueue};
-use kedge_types::{Clock, SystemClock};
 use kedge_types::limits::{
     PASSWORD_CHECKS_PER_ADDRESS_MAX, PASSWORD_CHECKS_PER_USER_MAX, PASSWORD_CHECKS_WAITING_MAX,
 };
+use kedge_types::{Clock, SystemClock};
 
 pub use self::delays::LoginDelays;
 use self::fair::{FairQueue, QueueLimits};

@@ -19,6 +19,7 @@ use kedge_types::limits::VALUE_BYTES_MAX;
 use kedge_types::setting::{SettingValue, nearest};
 pub(crate) use table::{DEFAULT_PASSWORD, Settings};
 use table::{Setting, TABLE};
+use value::SecretText;
 pub(crate) use value::{LogLevel, MaybePort, Recover};
 
 use crate::password;
@@ -123,9 +124,9 @@ impl Effective {
                 set(&mut origins, row, text.clone(), SettingSource::Flag(flag))?;
             }
         }
-        take_password_file(&mut origins)?;
         let settings = Settings::build(|name| origins.get(name).map_or("", |(text, _)| text));
-        let settings = settings.map_err(|(name, why)| SettingsError::Refused { name, why })?;
+        let mut settings = settings.map_err(|(name, why)| SettingsError::Refused { name, why })?;
+        take_password_file(&mut settings, &mut origins)?;
         check(&settings)?;
         Ok(Self { settings, origins })
     }
@@ -225,17 +226,17 @@ fn set(
 }
 
 /// Takes the password from the file that `password_file` names, if it names one.
-fn take_password_file(origins: &mut Origins) -> Result<(), SettingsError> {
-    let path = match origins.get("password_file") {
-        Some((path, _)) if !path.is_empty() => PathBuf::from(path),
-        _ => return Ok(()),
-    };
+fn take_password_file(settings: &mut Settings, origins: &mut Origins) -> Result<(), SettingsError> {
+    if settings.password_file.is_empty() {
+        return Ok(());
+    }
+    let path = PathBuf::from(&settings.password_file);
     let password = password::of_file(&path).map_err(|source| SettingsError::Read {
         path: path.clone(),
         source,
     })?;
-    let given = (password.as_str().to_owned(), SettingSource::File(path));
-    origins.insert("password", given);
+    settings.password = SecretText::new(&password);
+    origins.insert("password", ("***".to_owned(), SettingSource::File(path)));
     Ok(())
 }
 
@@ -348,8 +349,11 @@ mod tests {
         assert_eq!(&*effective.settings.password, "word of the file");
         assert!(effective.is_given("password"));
         let debug = format!("{effective:?}");
-        assert!(!debug.contains("word of") && !debug.contains("flagged"), "{debug}");
-        assert!(!super::text(&effective).contains("word of"));
+        assert!(
+            !debug.contains("word of") && !debug.contains("flagged"),
+            "{debug}"
+        );
+        assert!(!text(&effective).contains("word of"));
         let missing = load(&["--password-file=/nowhere/else"], &[], None).unwrap_err();
         assert!(missing.starts_with("/nowhere/else: "), "{missing}");
         file.close().unwrap();
@@ -421,7 +425,7 @@ mod tests {
                 "FILE: kv_port: expected a number from 0 to 65535",
             ),
             (&[], Some("kv_port = [1]"), "kv_port: expected a number"),
-            (&[], Some("kv_port ="), "FILE: TOML parse error"),
+            (&[], Some("kv_port ="), "FILE: line 1: "),
             (
                 &["--vbuckets", "0"],
                 None,

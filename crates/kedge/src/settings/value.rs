@@ -174,11 +174,7 @@ choice! {
 mod tests {
     use super::*;
 
-    fn check<T: SettingValue + PartialEq + std::fmt::Debug>(
-        text: &str,
-        value: Option<&T>,
-        shown: &str,
-    ) {
+    fn check<T: SettingValue + PartialEq + fmt::Debug>(text: &str, value: Option<&T>, shown: &str) {
         let read = T::read(text).ok();
         assert_eq!(read.as_ref(), value, "{text}");
         if let Some(value) = read {

@@ -59,12 +59,7 @@ pub(crate) struct ServerArgs {
     password: String,
     /// File whose first line is the password, so that no command line has it; - is standard input. It is stronger than
     /// --password
-    #[arg(
-        long,
-        env = "KEDGE_PASSWORD_FILE",
-        value_name = "FILE",
-        global = true
-    )]
+    #[arg(long, env = "KEDGE_PASSWORD_FILE", value_name = "FILE", global = true)]
     password_file: Option<PathBuf>,
 }
 

@@ -122,7 +122,12 @@ fn password_of_a_file_is_on_no_command_line() {
     let dir = tempfile::tempdir().expect("a directory");
     let file = dir.path().join("password");
     fs::write(&file, format!("{WORD}\n")).expect("a file");
-    let mut command = kedge(&["serve", "--kv-port=0", "--mgmt-port=0", "--memcached-port=0"]);
+    let mut command = kedge(&[
+        "serve",
+        "--kv-port=0",
+        "--mgmt-port=0",
+        "--memcached-port=0",
+    ]);
     command
         .args(["--vbuckets=64", "--data-dir"])
         .arg(dir.path().join("data"))

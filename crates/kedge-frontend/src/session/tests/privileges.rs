@@ -1,6 +1,6 @@
 //! Tests of the privileges of every command.
 
-use kedge_auth::{Privilege, Privileges, UserChange};
+use kedge_auth::{Privilege, Privileges, Roles, UserChange, roles_catalogue};
 use kedge_protocol::binary::Audience;
 
 use super::*;
@@ -178,6 +178,88 @@ fn every_command_checks_the_privileges_of_its_row() {
         }
     }
     assert!(served > 60, "{served}");
+}
+
+#[test]
+fn every_command_but_those_for_anyone_needs_a_login() {
+    let mut rig = Rig::new(Port::Kv, Features::of(&[Feature::Xerror]));
+    rig.session.login.log_out();
+    rig.session.refresh(&rig.shared);
+    let mut asked = 0;
+    for &opcode in Opcode::ALL {
+        let kind = ConnectionKind::Couchbase;
+        let access = row(opcode).access;
+        let is_for_anyone = matches!(access, RequiredAccess::Anyone | RequiredAccess::Unserved);
+        if is_for_anyone || !opcode.is_supported(kind) {
+            continue;
+        }
+        rig.give(&sample(opcode));
+        let status = rig.replies().first().map(|reply| reply.1);
+        assert_eq!(status, Some(Status::AccessDenied), "{}", opcode.name());
+        asked += 1;
+    }
+    assert!(asked > 60, "{asked}");
+}
+
+/// The roles whose users may use a command. That each command checks the privileges of its row is tested above.
+fn roles_of(access: RequiredAccess) -> String {
+    let needed = match access {
+        RequiredAccess::Anyone => return "no login is needed".to_owned(),
+        RequiredAccess::User => return "every user".to_owned(),
+        RequiredAccess::Argument => return "by its argument".to_owned(),
+        RequiredAccess::Unserved => return "nobody: it is not served".to_owned(),
+        RequiredAccess::Document(needed)
+        | RequiredAccess::Somewhere(needed)
+        | RequiredAccess::Bucket(needed) => needed,
+    };
+    let allowed = roles_catalogue().into_iter().filter(|role| {
+        let text = match role.bucket_name {
+            Some(_) => format!("{}[default]", role.role),
+            None => role.role.to_owned(),
+        };
+        let roles: Roles = text.parse().unwrap();
+        Rights(roles.privileges(Some("default"))).allow(needed)
+    });
+    let names: Vec<&str> = allowed.map(|role| role.role).collect();
+    names.join(", ")
+}
+
+#[test]
+fn roles_of_every_command_are_as_documented() {
+    let mut rows: Vec<(String, Vec<&str>)> = Vec::new();
+    for &opcode in Opcode::ALL {
+        let access = row(opcode).access;
+        if access == RequiredAccess::Unserved {
+            continue;
+        }
+        let roles = roles_of(access);
+        match rows.iter_mut().find(|(known, _)| *known == roles) {
+            Some((_, commands)) => commands.push(opcode.name()),
+            None => rows.push((roles, vec![opcode.name()])),
+        }
+    }
+    let mut page = String::from(
+        "# Commands of roles\n\n\
+         Generated from the table of commands and the roles; a test checks that this file is current, another one that each command checks its \
+         privileges.\n\n\
+         For the binary commands of the key-value port: the roles that have all needed privileges in the bucket or collection that they name.\n\n\
+         | roles | commands |\n|---|---|\n",
+    );
+    for (roles, commands) in rows {
+        page.push_str(&format!("| {roles} | {} |\n", commands.join(", ")));
+    }
+    let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let file = file.join("../../docs/reference/command-rights.md");
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(&file, &page).unwrap();
+    }
+    let documented = std::fs::read_to_string(&file).unwrap_or_default();
+    let mut both = page.lines().zip(documented.lines());
+    let differs = both.find(|(now, then)| now != then);
+    assert!(
+        page == documented,
+        "docs/reference/command-rights.md is stale: check the difference; UPDATE_DOCS=1 writes it: {differs:?}"
+    );
 }
 
 /// System attributes need privileges of their own, which all roles for documents have today.
