@@ -42,8 +42,8 @@ pub(crate) enum MapChange {
     ReturnEmpty(usize),
     /// Nodes have discarded their copies.
     Discarded,
-    /// Nodes are failed over.
-    FailOver(Vec<usize>),
+    /// Nodes are failed over, by this attempt.
+    FailOver(Vec<usize>, u64),
     /// A node puts the map that it follows into a store that was restored.
     PutBack(usize),
 }
@@ -66,7 +66,7 @@ impl MapChange {
             Self::Stop => map.stopped(),
             Self::Return(node) => map.with(*node),
             Self::ReturnEmpty(node) => map.with_empty(*node),
-            Self::Round | Self::Discarded | Self::FailOver(_) | Self::PutBack(_) => None,
+            Self::Round | Self::Discarded | Self::FailOver(..) | Self::PutBack(_) => None,
         }
     }
 
@@ -128,7 +128,7 @@ impl fmt::Display for MapChange {
             Self::Return(node) => write!(f, "{} is back", name(*node)),
             Self::ReturnEmpty(node) => write!(f, "{} is to be emptied", name(*node)),
             Self::Discarded => write!(f, "copies are discarded"),
-            Self::FailOver(nodes) => {
+            Self::FailOver(nodes, _) => {
                 let is_out = |node: &usize| format!("{} is failed over", name(*node));
                 let all: Vec<String> = nodes.iter().map(is_out).collect();
                 f.write_str(&all.join(", "))

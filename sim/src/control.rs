@@ -92,8 +92,8 @@ pub(crate) struct Control {
     pub(crate) deposing: Option<usize>,
     /// True if the administrator knows that it does not run.
     pub(crate) is_dead: bool,
-    /// True if a failover was given up for which nodes follow others no more.
-    pub(crate) lifts_fences: bool,
+    /// The attempts of failovers that were given up, for which nodes follow others no more.
+    pub(crate) given_up_failovers: Vec<u64>,
     /// vBuckets that the node has taken over by moves with these starts, whose change was given up: it is begun again.
     pub(crate) unfinished: Vec<(VbId, MoveStart)>,
 }
@@ -128,7 +128,7 @@ impl Control {
             promises: PromiseExchange::new(timing),
             deposing: None,
             is_dead: false,
-            lifts_fences: false,
+            given_up_failovers: Vec::new(),
             unfinished: Vec::new(),
         }
     }
@@ -333,7 +333,9 @@ impl Control {
                     self.on_map(entry);
                 }
                 note!(name(self.node), "another change came before {change:?}");
-                self.lifts_fences |= matches!(change, MapChange::FailOver(_));
+                if let MapChange::FailOver(_, attempt) = &change {
+                    self.given_up_failovers.push(*attempt);
+                }
                 if attempts < ATTEMPTS_MAX {
                     self.todo.push_front((change, attempts));
                 } else {

@@ -416,13 +416,15 @@ impl World {
         let Some(guarded) = guarded.filter(|_| follows) else {
             return false;
         };
-        let told = self.gather(by, &map, nodes);
+        self.failovers_tried += 1;
+        let attempt = self.failovers_tried;
+        let told = self.gather(by, &map, nodes, attempt);
         let Some(next) = map.without(nodes, &told, automatic) else {
-            self.lift_fences(by);
+            self.lift_fences(by, attempt);
             return false;
         };
         note!(name(by), "is to fail {nodes:?} over");
-        let change = MapChange::FailOver(nodes.to_vec());
+        let change = MapChange::FailOver(nodes.to_vec(), attempt);
         self.send_change(by, change, guarded, &next);
         if !self.heals && self.rng.below(3) == 0 {
             // Before the change is made, the nodes reach all others again, but for the store.
@@ -439,6 +441,7 @@ impl World {
         by: usize,
         map: &SimMap,
         without: &[usize],
+        attempt: u64,
     ) -> BTreeMap<u16, NodePositions> {
         let mut told = BTreeMap::new();
         for other in map.members().filter(|other| !without.contains(other)) {
@@ -446,7 +449,7 @@ impl World {
             if self.network.is_cut(by, other) || node.is_paused() {
                 continue;
             }
-            node.fence(without, &mut self.network);
+            node.fence(without, attempt, &mut self.network);
             let process = node.process.as_ref();
             let positions = process.and_then(|process| positions(&process.bucket));
             told.extend(positions.map(|positions| (map.number(other), positions)));
@@ -454,11 +457,11 @@ impl World {
         told
     }
 
-    /// Lets the nodes that a node reaches follow all others again.
-    pub(crate) fn lift_fences(&mut self, by: usize) {
+    /// Lets the nodes that a node reaches follow those again that its attempt was to fail over.
+    pub(crate) fn lift_fences(&mut self, by: usize, attempt: u64) {
         for other in 0..self.nodes.len() {
             if !self.network.is_cut(by, other) && !self.nodes[other].is_paused() {
-                self.nodes[other].lift_fences();
+                self.nodes[other].lift_fences(attempt);
             }
         }
     }

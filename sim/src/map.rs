@@ -161,7 +161,10 @@ impl SimMap {
 
     /// Reads a map of the store.
     pub(crate) fn from_json(json: &[u8]) -> Self {
-        Self::of(ClusterMap::from_json(json).expect("nodes write valid maps"))
+        let map = ClusterMap::from_json(json);
+        Self::of(map.unwrap_or_else(|error| {
+            panic!("{error} in {}", String::from_utf8_lossy(json));
+        }))
     }
 
     pub(crate) fn to_json(&self) -> Vec<u8> {

@@ -13,7 +13,7 @@ use kedge_bucket::{
     Bucket, BucketChange, BucketConfig, BucketSetup, CompactionRate, Completion, Completions,
     Cookie, Ctx, RecoveryMode, ReplicaSink, ServingGate, Total, VbRole, WarmupBehavior,
 };
-use kedge_cluster::{CatchUp, MoveStart, Revision, VbucketRole};
+use kedge_cluster::{CatchUp, FailoverAttempt, Fences, MoveStart, Revision, VbucketRole};
 use kedge_coordination::Moment;
 use kedge_coordination::lease::LeaseTiming;
 use kedge_disk::{Disk, Rng, SimDisk};
@@ -88,8 +88,8 @@ pub(crate) struct Process {
     went_back: Vec<VbId>,
     /// vBuckets that were taken over, with the starts of their moves, until the map contains that.
     taken: Vec<(VbId, MoveStart)>,
-    /// The nodes that it does not follow, as they are to be failed over, and the times at which it does again.
-    fenced: BTreeMap<usize, Moment>,
+    /// The nodes that it does not follow, as they are to be failed over, by attempt, and the times at which it does again.
+    fenced: Fences<Moment>,
 }
 
 impl Drop for Process {
@@ -221,7 +221,7 @@ impl SimNode {
             following: BTreeMap::new(),
             went_back: Vec::new(),
             taken: Vec::new(),
-            fenced: BTreeMap::new(),
+            fenced: Fences::default(),
         });
         Ok(())
     }
@@ -339,22 +339,24 @@ impl SimNode {
         }
     }
 
-    /// Ends the streams from nodes that are to be failed over: nothing is acknowledged to them any more.
-    pub(crate) fn fence(&mut self, nodes: &[usize], network: &mut Network) {
+    /// Ends the streams from nodes that an attempt is to fail over: nothing is acknowledged to them any more.
+    pub(crate) fn fence(&mut self, nodes: &[usize], attempt: u64, network: &mut Network) {
         note!(name(self.number), "does not follow {nodes:?} any more");
         let until = Moment::at_ns(self.now_ns()).plus(FENCE_TIME);
         if let Some(process) = &mut self.process {
             for node in nodes {
                 process.end_following(*node, network);
-                process.fenced.insert(*node, until);
+                process
+                    .fenced
+                    .add(*node as u16, FailoverAttempt(attempt), until);
             }
         }
     }
 
-    /// Lets the process follow all nodes again, as a failover was given up.
-    pub(crate) fn lift_fences(&mut self) {
+    /// Lets the process follow the nodes again that an attempt was to fail over, as it was given up.
+    pub(crate) fn lift_fences(&mut self, attempt: u64) {
         if let Some(process) = &mut self.process {
-            process.fenced.clear();
+            process.fenced.lift(FailoverAttempt(attempt));
         }
     }
 
@@ -419,6 +421,7 @@ impl SimNode {
 
     /// Applies the saved map. Nothing happens if the process has done so already.
     fn adopt(&mut self, network: &mut Network) {
+        let now = Moment::at_ns(self.now_ns());
         let (number, map) = (self.number, &self.saved);
         let Some(process) = self
             .process
@@ -429,7 +432,8 @@ impl SimNode {
         };
         process.revision = map.revision();
         note!(name(number), "adopts {}", map.brief());
-        if process.fenced.keys().all(|node| map.is_out(*node)) {
+        let fenced = process.fenced.nodes(now);
+        if fenced.iter().all(|node| map.is_out(usize::from(*node))) {
             // Nobody follows them by this map.
             process.fenced.clear();
         }
@@ -520,10 +524,10 @@ impl SimNode {
         let Some(process) = self.process.as_mut().filter(|it| it.has_begun()) else {
             return;
         };
-        process.has_fence(Moment::at_ns(now_ns));
+        let fenced = process.fenced.nodes(Moment::at_ns(now_ns));
         for peer in map.actives() {
             let wanted = map.followed(number, peer);
-            let is_fenced = process.fenced.contains_key(&peer);
+            let is_fenced = fenced.contains(&(peer as u16));
             let is_followed = process.following.contains_key(&peer);
             if peer == number || wanted.is_empty() || is_followed || is_fenced {
                 continue;
@@ -636,8 +640,7 @@ impl Process {
 
     /// Returns whether a node is to be failed over.
     fn has_fence(&mut self, now: Moment) -> bool {
-        self.fenced.retain(|_, until| *until > now);
-        !self.fenced.is_empty()
+        !self.fenced.nodes(now).is_empty()
     }
 
     fn end_following(&mut self, peer: usize, network: &mut Network) {

@@ -277,7 +277,7 @@ impl SimStore {
             };
             matches!(
                 change,
-                Some(MapChange::FailOver(_) | MapChange::Round | MapChange::Taken { .. })
+                Some(MapChange::FailOver(..) | MapChange::Round | MapChange::Taken { .. })
             )
         };
         self.requests.iter().any(is_such)
@@ -343,7 +343,7 @@ impl SimStore {
     /// Makes the failovers late that a node has sent, and their nodes not reach the store until then.
     pub(crate) fn delay_failovers(&mut self, by: usize, rng: &mut Rng) {
         for request in self.requests.iter_mut().filter(|it| it.node == by) {
-            let StoreCall::Transact(_, Some(MapChange::FailOver(nodes))) = &request.call else {
+            let StoreCall::Transact(_, Some(MapChange::FailOver(nodes, _))) = &request.call else {
                 continue;
             };
             request.at_ns += rng.below(LATE_NS_MAX);

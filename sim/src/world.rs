@@ -182,6 +182,8 @@ pub struct World {
     pub(crate) lost: BTreeSet<usize>,
     /// For each replica, true if it has had everything of its active since its last loss.
     pub(crate) in_step: BTreeMap<(VbId, usize), bool>,
+    /// The number of attempts of failovers, of which each has a number.
+    pub(crate) failovers_tried: u64,
     /// The highest seqno and CAS of each branch at its active.
     highest: BTreeMap<(VbId, VbUuid), (Seqno, Cas)>,
     /// True once nothing fails any more.
@@ -216,6 +218,7 @@ impl World {
             clients: Clients::new(plan),
             lost: BTreeSet::new(),
             in_step: BTreeMap::new(),
+            failovers_tried: 0,
             highest: BTreeMap::new(),
             heals: false,
             summary: Summary::default(),
@@ -277,8 +280,9 @@ impl World {
         let rng = &mut self.rng;
         self.summary.promises += self.nodes[node].coordinate(self.unix_ns, store, network, rng);
         let control = self.nodes[node].process.as_mut().map(|it| &mut it.control);
-        if control.is_some_and(|control| std::mem::take(&mut control.lifts_fences)) {
-            self.lift_fences(node);
+        let given_up = control.map(|control| std::mem::take(&mut control.given_up_failovers));
+        for attempt in given_up.unwrap_or_default() {
+            self.lift_fences(node, attempt);
         }
         self.fail_over_down(node);
     }
@@ -368,7 +372,7 @@ impl World {
         let gone = nodes.filter(|node| before.has_node(*node) && !self.map.has_node(*node));
         self.summary.removals += gone.count() as u64;
         match change {
-            MapChange::FailOver(nodes) => {
+            MapChange::FailOver(nodes, _) => {
                 self.summary.failovers += nodes.len() as u64;
                 // With the remaining nodes, all others have to catch up before the next loss.
                 self.in_step.clear();

@@ -37,6 +37,7 @@ mod config;
 mod document;
 mod error;
 mod failover;
+mod fences;
 mod groups;
 mod joining;
 mod level;
@@ -69,6 +70,7 @@ pub use failover::{
     FailoverLosses, FailoverPlan, NodePositions, lacks_durability_majority,
     plan_automatic_failover, plan_failover,
 };
+pub use fences::{FailoverAttempt, Fences};
 pub use groups::{GroupChange, GroupError, plan_group_change};
 pub use joining::Shortfall;
 pub use level::{CompatLevel, Feature, LevelRange, Release, plan_hold, plan_next_level};

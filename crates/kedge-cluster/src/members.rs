@@ -245,6 +245,9 @@ pub fn joined_rev(map: &ClusterMap, node: u16) -> i64 {
 pub fn plan_remove_node(map: &ClusterMap, node: u16) -> Result<ClusterMap, ClusterError> {
     let mut next = map.next();
     next.remove_node(node)?;
+    if let Some(record) = &mut next.rebalance {
+        record.forget(node);
+    }
     next.let_join();
     Ok(next)
 }

@@ -12,7 +12,7 @@ use axum::http::{Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use kedge_auth::Privilege;
-use kedge_cluster::{CLUSTER_USER, ClusterError, ClusterMap, RecoveryType};
+use kedge_cluster::{CLUSTER_USER, ClusterError, ClusterMap, FailoverAttempt, RecoveryType};
 use kedge_node::coordination::{AppliedChange, ChangeError, ClusterControl, FailoverConsent};
 use serde_json::{Value, json};
 
@@ -173,18 +173,26 @@ pub(crate) async fn positions(call: RequestContext) -> Handled {
     ok(&positions)
 }
 
-/// `POST /kedge/cluster/fence`: fences a node that is about to be failed over, so that it is not followed; `DELETE`
-/// lifts the fence.
+/// `POST /kedge/cluster/fence`: fences a node that is about to be failed over by an `attempt`, so that it is not followed;
+/// `DELETE` lifts the fences of the attempt. Earlier releases give none, which is 0.
 pub(crate) async fn fence(call: RequestContext, method: Method) -> Handled {
     let node = call.node()?;
+    let attempt = call.query.get("attempt").map(|text| text.parse());
+    let attempt = attempt.transpose().map_err(|_| {
+        EarlyReply::field_error(StatusCode::BAD_REQUEST, "attempt", "must be a number")
+    })?;
+    let attempt = FailoverAttempt(attempt.unwrap_or_default());
     if method == Method::DELETE {
-        node.lift_fence();
+        node.lift_fences(attempt);
         return done();
     }
     let name = name(&call.query)?;
     let map = node.map().ok_or_else(EarlyReply::no_such_resource)?;
     let other = map.node(&name).map_err(|error| refusal(&error.into()))?;
-    let fence = move || node.fence(other).and_then(|()| node.positions());
+    let fence = move || {
+        node.fence(other, attempt)?;
+        node.positions()
+    };
     let positions = call.blocking(move |_| fence()).await?;
     let positions = positions
         .map_err(|why| EarlyReply::field_error(StatusCode::SERVICE_UNAVAILABLE, "_", why))?;

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use kedge_bucket::{BucketChange, BucketConfig};
 use kedge_cluster::{
-    AutoFailoverEdit, AutoFailoverSettings, ClusterError, ClusterMap, Decision, FailoverLosses,
-    FieldError, GroupChange, LevelRange, ManifestEdit, ManifestError, NodePositions, NodeRecord,
-    RecoveryType, Refusal, Revision,
+    AutoFailoverEdit, AutoFailoverSettings, ClusterError, ClusterMap, Decision, FailoverAttempt,
+    FailoverLosses, FieldError, GroupChange, LevelRange, ManifestEdit, ManifestError,
+    NodePositions, NodeRecord, RecoveryType, Refusal, Revision,
 };
 use kedge_types::{ManifestUid, Seqno, VbId};
 use serde::{Deserialize, Serialize};
@@ -282,12 +282,12 @@ pub trait ClusterControl: Send + Sync {
     /// # Errors
     /// The bucket that is still loading.
     fn positions(&self) -> Result<NodePositions, String>;
-    /// Ends all streams from a node, and starts none for a while. When it returns, nothing is acknowledged to that
-    /// node.
+    /// Ends all streams from a node, and starts none for a while, for an attempt of its failover. When it returns, nothing is
+    /// acknowledged to that node.
     ///
     /// # Errors
     /// When streams do not end in time.
-    fn fence(&self, node: u16) -> Result<(), String>;
+    fn fence(&self, node: u16, attempt: FailoverAttempt) -> Result<(), String>;
     /// Promises a node that does not reach the coordination store not to fail it over for a time. `known` is the last revision
     /// of its lease that the node knows. Never waits.
     ///
@@ -300,8 +300,8 @@ pub trait ClusterControl: Send + Sync {
     /// # Errors
     /// `Alive` when the process renews its lease, `Refused` when it may serve by promises, `Store`.
     fn release_lease(&self, node: &str) -> Result<(), ChangeError>;
-    /// Follows a fenced node again.
-    fn lift_fence(&self);
+    /// Follows the nodes again that an attempt has fenced, unless another one has, too.
+    fn lift_fences(&self, attempt: FailoverAttempt);
 
     /// Fails a node over: replicas take over its active vBuckets.
     ///

@@ -118,6 +118,15 @@ impl RebalanceRecord {
         }
     }
 
+    /// Leaves a node out that is removed from the map while the rebalance runs.
+    pub(crate) fn forget(&mut self, node: u16) {
+        if self.state == RebalanceState::Running {
+            self.servers.retain(|it| *it != node);
+            self.drain.retain(|it| *it != node);
+            self.remove.remove(&node);
+        }
+    }
+
     /// Adapts the size of the whole to a change by which more or less is left. The completed part stays the same.
     pub(super) fn resize(&mut self, before: &RebalanceLeft, after: &RebalanceLeft) {
         let resized = |all: usize, before: usize, after: usize| all.saturating_sub(before) + after;

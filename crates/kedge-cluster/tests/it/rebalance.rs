@@ -490,6 +490,24 @@ fn recovered_node_takes_part_in_the_running_rebalance_again() {
     assert_eq!(executed(&back).numbers(), [0, 2]);
 }
 
+/// The rebalance spread the buckets over the removed node again when another one was recovered: the map was refused by all.
+#[test]
+fn rebalance_goes_on_without_a_node_that_is_removed() {
+    let before = begun(&added(&map(3, 1, 12), 1), &[2]);
+    let back = plan_recovery(&failed_over(&before, 3), 3).expect("it was failed over");
+    assert_eq!(record(&back).servers, [0, 1, 3]);
+    let removed = plan_remove_node(&back, 3).expect("it has nothing yet");
+    assert_eq!(record(&removed).servers, [0, 1]);
+    let again = plan_recovery(&failed_over(&removed, 1), 1).expect("it was failed over");
+    assert_eq!(
+        ClusterMap::from_json(&again.to_json()).ok().as_ref(),
+        Some(&again)
+    );
+    let end = executed(&again);
+    assert_eq!(record(&end).state, RebalanceState::Finished);
+    assert_eq!(end.numbers(), [0, 1]);
+}
+
 #[test]
 fn rebalance_fails_when_no_node_or_no_active_is_left() {
     let before = begun(&map(2, 1, 12), &[1]);

@@ -161,7 +161,7 @@ fn follow(node: &ClusterNode, map: &Arc<ClusterMap>, done: &mut AppliedProgress)
         let fenced = node.fenced();
         if !fenced.is_empty() && !fenced.iter().any(|it| map.is_member(*it)) {
             // Nobody follows them by this map.
-            node.lift_fence();
+            node.end_fences();
         }
         done.followed = Some(map.revision);
     }

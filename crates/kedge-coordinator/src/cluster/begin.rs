@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use kedge_cluster::{
-    CLUSTER_USER, ClusterError, ClusterMap, ClusterSecret, External, MapNode, NodeRecord, Ports,
-    Release, uuid_text,
+    CLUSTER_USER, ClusterError, ClusterMap, ClusterSecret, External, FailoverAttempt, MapNode,
+    NodeRecord, Ports, Release, uuid_text,
 };
 use kedge_coordination::{CoordinationError, StoreAddress, Transaction};
 use kedge_disk::Disk;
@@ -418,6 +418,10 @@ pub fn new_uuid() -> String {
 /// Returns a map that is to be put into the store, with the id of its change.
 pub(super) fn stamped(map: ClusterMap) -> ClusterMap {
     map.stamped(u64::from_le_bytes(random()))
+}
+
+pub(super) fn new_attempt() -> FailoverAttempt {
+    FailoverAttempt(u64::from_le_bytes(random()))
 }
 
 pub(super) fn new_secret() -> ClusterSecret {

@@ -8,15 +8,16 @@ use std::time::{Duration, Instant};
 
 use kedge_bucket::{BucketChange, BucketConfig};
 use kedge_cluster::{
-    ClusterError, ClusterMap, FailoverLosses, ManifestEdit, NodePositions, RecoveryType,
-    plan_add_node, plan_failover, plan_full_recovery, plan_recovery, plan_remove_node,
+    ClusterError, ClusterMap, FailoverAttempt, FailoverLosses, ManifestEdit, NodePositions,
+    RecoveryType, plan_add_node, plan_failover, plan_full_recovery, plan_recovery,
+    plan_remove_node,
 };
 use kedge_coordination::Transaction;
 use kedge_node::coordination::{AppliedChange, ChangeError, FailoverConsent};
 use kedge_types::ManifestUid;
 
 use super::auto_failover::{FailoverControl, WhenAlive};
-use super::begin::stamped;
+use super::begin::{new_attempt, stamped};
 use super::followed::Followed;
 use super::orchestrator::FailoverNode;
 use super::peer::{Peer, PeerError};
@@ -67,6 +68,7 @@ impl ClusterNode {
         let began = Instant::now();
         let _one_at_a_time = self.changing.lock();
         let (mut promoted, mut losses) = (0, FailoverLosses::default());
+        let attempt = new_attempt();
         let mut was_member = false;
         let done = self.commit(|map| {
             let failed = map.node(name)?;
@@ -98,7 +100,7 @@ impl ClusterNode {
             let ended =
                 self.failovers
                     .await_end_of_lease((map, me), name, when_alive, accepts.losses)?;
-            let told = self.gather(map, &[failed]);
+            let told = self.gather(map, &[failed], attempt);
             let plan = plan_failover(map, failed, &told, accepts.losses)?;
             tracing::warn!(
                 node = name,
@@ -116,7 +118,7 @@ impl ClusterNode {
             Ok(Commit::Changed(map) | Commit::Unchanged(map)) => map,
             Err(error) => {
                 if let Some(map) = self.followed.map().filter(|_| !may_be_made(&error)) {
-                    self.lift_all_fences(&map);
+                    self.lift_all_fences(&map, attempt);
                 }
                 return Err(error);
             }
@@ -502,16 +504,22 @@ impl FailoverNode for ClusterNode {
         work()
     }
 
-    fn gather(&self, map: &ClusterMap, without: &[u16]) -> BTreeMap<u16, NodePositions> {
+    fn gather(
+        &self,
+        map: &ClusterMap,
+        without: &[u16],
+        attempt: FailoverAttempt,
+    ) -> BTreeMap<u16, NodePositions> {
         let names: Vec<&str> = without.iter().map(|node| map.name(*node)).collect();
         let of_peer = |peer: &Peer| {
-            let told = names.iter().map(|name| peer.fence(name));
+            let told = names.iter().map(|name| peer.fence(name, attempt));
             // The last answer is of a time at which none of them was followed.
             told.collect::<Result<Vec<_>, _>>()
                 .map(|mut told| told.pop().unwrap_or_default())
         };
         let own = || {
-            without.iter().try_for_each(|node| self.fence(*node))?;
+            let mut nodes = without.iter();
+            nodes.try_for_each(|node| self.fence(*node, attempt))?;
             self.positions()
         };
         positions_of(self, map, without, of_peer, own)
@@ -521,10 +529,10 @@ impl FailoverNode for ClusterNode {
         positions_of(self, map, without, Peer::positions, || self.positions())
     }
 
-    fn lift_all_fences(&self, map: &ClusterMap) {
-        self.lift_fence();
+    fn lift_all_fences(&self, map: &ClusterMap, attempt: FailoverAttempt) {
+        self.lift_fences(attempt);
         // A node that misses this follows again by itself, after a while.
-        self.peers.each(map, |peer| drop(peer.lift_fence()));
+        self.peers.each(map, |peer| drop(peer.lift_fences(attempt)));
     }
 }
 

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use kedge_bucket::{BucketChange, BucketConfig};
 use kedge_cluster::{
-    AutoFailoverEdit, AutoFailoverSettings, ClusterError, ClusterMap, GroupChange, ManifestEdit,
-    NodePositions, NodeRecord, RecoveryType, Revision, plan_group_change, plan_hold, plan_threads,
+    AutoFailoverEdit, AutoFailoverSettings, ClusterError, ClusterMap, FailoverAttempt, GroupChange,
+    ManifestEdit, NodePositions, NodeRecord, RecoveryType, Revision, plan_group_change, plan_hold,
+    plan_threads,
 };
 use kedge_coordination::lease::PromiseRequest;
 use kedge_node::coordination::{
@@ -73,8 +74,8 @@ impl ClusterControl for ClusterNode {
         Self::positions(self)
     }
 
-    fn fence(&self, node: u16) -> Result<(), String> {
-        Self::fence(self, node)
+    fn fence(&self, node: u16, attempt: FailoverAttempt) -> Result<(), String> {
+        Self::fence(self, node, attempt)
     }
 
     fn promise(&self, node: &str, time: Duration, known: u64) -> Result<(), ChangeError> {
@@ -88,8 +89,8 @@ impl ClusterControl for ClusterNode {
         self.failovers.release_lease((&map, me), node)
     }
 
-    fn lift_fence(&self) {
-        Self::lift_fence(self);
+    fn lift_fences(&self, attempt: FailoverAttempt) {
+        Self::lift_fences(self, attempt);
     }
 
     fn fail_over(

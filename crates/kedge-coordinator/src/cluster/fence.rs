@@ -7,6 +7,8 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+use kedge_cluster::FailoverAttempt;
+
 use super::ClusterNode;
 
 /// The duration of a fence, unless a new map comes or the failover is cancelled.
@@ -15,13 +17,14 @@ const LASTS: Duration = Duration::from_secs(10);
 const ENDS_WITHIN: Duration = Duration::from_secs(2);
 
 impl ClusterNode {
-    /// Ends all streams from a node, and starts none for a while. When it returns, nothing is acknowledged to that
-    /// node.
+    /// Ends all streams from a node, and starts none for a while, for an attempt of its failover. When it returns, nothing is
+    /// acknowledged to that node.
     ///
     /// # Errors
     /// When streams do not end in time.
-    pub(super) fn fence(&self, node: u16) -> Result<(), String> {
-        self.fenced.lock().insert(node, Instant::now() + LASTS);
+    pub(super) fn fence(&self, node: u16, attempt: FailoverAttempt) -> Result<(), String> {
+        let until = Instant::now() + LASTS;
+        self.fenced.lock().add(node, attempt, until);
         self.followed.poke();
         let map = self.followed.map().ok_or("it has no map")?;
         let name = map.name(node);
@@ -31,16 +34,20 @@ impl ClusterNode {
         Ok(())
     }
 
-    /// Lifts all fences, because the failover was cancelled: the nodes are followed again.
-    pub(super) fn lift_fence(&self) {
+    /// Lifts the fences of an attempt that was given up: the nodes are followed again, unless there is another attempt.
+    pub(super) fn lift_fences(&self, attempt: FailoverAttempt) {
+        self.fenced.lock().lift(attempt);
+        self.followed.poke();
+    }
+
+    /// Lifts all fences, because a new map has none of the nodes.
+    pub(super) fn end_fences(&self) {
         self.fenced.lock().clear();
         self.followed.poke();
     }
 
     /// Returns the fenced nodes.
     pub(super) fn fenced(&self) -> BTreeSet<u16> {
-        let mut fenced = self.fenced.lock();
-        fenced.retain(|_, until| *until > Instant::now());
-        fenced.keys().copied().collect()
+        self.fenced.lock().nodes(Instant::now())
     }
 }

@@ -46,7 +46,6 @@ mod store;
 mod store_link;
 mod users;
 
-use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock, Weak};
 use std::thread::JoinHandle;
@@ -54,7 +53,8 @@ use std::time::Duration;
 
 use kedge_bucket::BucketConfig;
 use kedge_cluster::{
-    CLUSTER_USER, ClusterError, ClusterMap, CompatLevel, MapNode, Ports, Revision, TakenVbucket,
+    CLUSTER_USER, ClusterError, ClusterMap, CompatLevel, Fences, MapNode, Ports, Revision,
+    TakenVbucket,
 };
 use kedge_node::registry::BucketRegistry;
 use kedge_node::users::Users;
@@ -97,8 +97,8 @@ pub struct ClusterNode {
     replicator: Arc<Replicator>,
     /// Locked during a change.
     changing: RankedMutex<ClusterChanging, ()>,
-    /// The fenced nodes, which are about to be failed over, and the ends of the fences.
-    fenced: RankedMutex<ClusterFenced, BTreeMap<u16, std::time::Instant>>,
+    /// The fenced nodes, which are about to be failed over, by attempt, and the ends of the fences.
+    fenced: RankedMutex<ClusterFenced, Fences<std::time::Instant>>,
     failovers: Arc<FailoverControl>,
     /// This node's copy of the cluster's users.
     users: Arc<Users>,

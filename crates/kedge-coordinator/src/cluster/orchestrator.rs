@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 
 use kedge_cluster::{
     AutoFailover, ClusterError, ClusterMap, ClusterObservation, Decision, DownCause, DownNode,
-    FailoverPlan, MemberObservation, NodePositions, Refusal, joined_rev, lacks_durability_majority,
-    plan_automatic_failover,
+    FailoverAttempt, FailoverPlan, MemberObservation, NodePositions, Refusal, joined_rev,
+    lacks_durability_majority, plan_automatic_failover,
 };
 use kedge_coordination::lease::OfficeStep;
 use kedge_coordination::{
@@ -25,7 +25,7 @@ use kedge_coordination::{
 };
 
 use super::auto_failover::FailoverControl;
-use super::begin::stamped;
+use super::begin::{new_attempt, stamped};
 use super::followed::Followed;
 use super::leases::{MayServe, now, time};
 use super::peers::Peers;
@@ -52,12 +52,18 @@ pub(super) trait FailoverNode: Send + Sync + 'static {
     fn set_lease_time(&self, time: Duration);
     /// Does work while nobody else on this node changes the map.
     fn one_at_a_time<T>(&self, work: impl FnOnce() -> T) -> T;
-    /// Returns the positions of the copies of all nodes, except those to remove, which nobody follows any more then.
-    fn gather(&self, map: &ClusterMap, without: &[u16]) -> BTreeMap<u16, NodePositions>;
+    /// Returns the positions of the copies of all nodes, except those to remove, which nobody follows any more then: they are
+    /// fenced for the attempt.
+    fn gather(
+        &self,
+        map: &ClusterMap,
+        without: &[u16],
+        attempt: FailoverAttempt,
+    ) -> BTreeMap<u16, NodePositions>;
     /// Returns the positions of the copies of all nodes but some.
     fn ask_positions(&self, map: &ClusterMap, without: &[u16]) -> BTreeMap<u16, NodePositions>;
-    /// Follows the nodes again, on all nodes, because their failover was cancelled.
-    fn lift_all_fences(&self, map: &ClusterMap);
+    /// Lifts the fences of an attempt on all nodes, because it was given up.
+    fn lift_all_fences(&self, map: &ClusterMap, attempt: FailoverAttempt);
 }
 
 /// The state of the thread.
@@ -347,9 +353,10 @@ impl Orchestrator {
         let numbers: Vec<u16> = nodes.iter().map(|it| it.node).collect();
         // They are told nothing in vain, and their followers neither.
         ends(node, map, nodes)?;
-        let told = node.gather(map, &numbers);
+        let attempt = new_attempt();
+        let told = node.gather(map, &numbers, attempt);
         let mut plan =
-            plan(node, map, &numbers, &told).inspect_err(|_| node.lift_all_fences(map))?;
+            plan(node, map, &numbers, &told).inspect_err(|_| node.lift_all_fences(map, attempt))?;
         plan.map = stamped(plan.map);
         let ended = ends(node, map, nodes)?;
         let in_office = node.failovers().office.guard(token);
@@ -365,7 +372,7 @@ impl Orchestrator {
         match put.map_err(|error| failed(&error))? {
             PutMap::Done => {}
             PutMap::Conflict(_) => {
-                node.lift_all_fences(map);
+                node.lift_all_fences(map, attempt);
                 return Err(failed(&"another change came first"));
             }
             PutMap::Unknown => return Err(failed(&"the store may have made the change or not")),

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use kedge_cluster::{ClusterMap, LevelRange, MapNode, NodePositions};
+use kedge_cluster::{ClusterMap, FailoverAttempt, LevelRange, MapNode, NodePositions};
 use kedge_coordination::lease::PromiseRequest;
 use kedge_node::coordination::NodeReport;
 use kedge_node::http_client::{HttpClient, HttpError, HttpReply};
@@ -201,9 +201,14 @@ impl Peer {
         Ok(serde_json::from_slice(&reply.body)?)
     }
 
-    /// Makes the node stop following another one for the moment, and returns its positions after that.
-    pub(super) fn fence(&self, node: &str) -> Result<NodePositions, PeerError> {
-        let path = format!("/kedge/cluster/fence?node={node}");
+    /// Makes the node stop following another one for the moment, for an attempt of a failover, and returns its positions after
+    /// that.
+    pub(super) fn fence(
+        &self,
+        node: &str,
+        attempt: FailoverAttempt,
+    ) -> Result<NodePositions, PeerError> {
+        let path = format!("/kedge/cluster/fence?node={node}&attempt={attempt}");
         let reply = self.request("POST", &path, &[], TRANSFER_TIMEOUT)?;
         Ok(serde_json::from_slice(&reply.body)?)
     }
@@ -226,10 +231,10 @@ impl Peer {
         self.request("POST", &path, &[], within).map(drop)
     }
 
-    /// Makes the node follow all nodes again.
-    pub(super) fn lift_fence(&self) -> Result<(), PeerError> {
-        let path = "/kedge/cluster/fence";
-        self.request("DELETE", path, &[], ASK_TIMEOUT).map(drop)
+    /// Makes the node follow the nodes again that an attempt of a failover has fenced.
+    pub(super) fn lift_fences(&self, attempt: FailoverAttempt) -> Result<(), PeerError> {
+        let path = format!("/kedge/cluster/fence?attempt={attempt}");
+        self.request("DELETE", &path, &[], ASK_TIMEOUT).map(drop)
     }
 
     /// Returns the node's document of figures.
