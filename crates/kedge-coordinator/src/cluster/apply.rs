@@ -161,7 +161,8 @@ fn follow(node: &ClusterNode, map: &Arc<ClusterMap>, done: &mut AppliedProgress)
         let fenced = node.fenced();
         if !fenced.is_empty() && !fenced.iter().any(|it| map.is_member(*it)) {
             // Nobody follows them by this map.
-            node.end_fences();
+            node.fenced.lock().clear();
+            node.followed.poke();
         }
         done.followed = Some(map.revision);
     }

@@ -40,12 +40,6 @@ impl ClusterNode {
         self.followed.poke();
     }
 
-    /// Lifts all fences, because a new map has none of the nodes.
-    pub(super) fn end_fences(&self) {
-        self.fenced.lock().clear();
-        self.followed.poke();
-    }
-
     /// Returns the fenced nodes.
     pub(super) fn fenced(&self) -> BTreeSet<u16> {
         self.fenced.lock().nodes(Instant::now())
