@@ -22,6 +22,10 @@ fuzz_target!(|input: (&str, &str, &[u8])| {
     let rules = NameRules::new(rules.map(rule).to_vec()).expect("there are four");
     if let Ok(user) = user_name(der, &rules) {
         assert!(!user.is_empty() && user.len() <= 128);
-        assert!(!user.chars().any(|c| c.is_control() || delimiter.contains(c)));
+        assert!(
+            !user
+                .chars()
+                .any(|c| c.is_control() || delimiter.contains(c))
+        );
     }
 });
