@@ -54,7 +54,7 @@ FUZZ_SECS ?= 180
 MDBOOK_VERSION := 0.5.4
 MDBOOK := .cache/mdbook-$(MDBOOK_VERSION)/bin/mdbook
 
-.PHONY: help run build docs test test-build $(CHECKS:%=test-%) test-search test-long test-mutants fuzz $(SUITES:%=prepare-%) $(SUITES:%=run-%) $(SUITES:%=test-%) tidy bench bench-kv bench-memory bench-instructions bench-against bench-executor bench-couchstore bench-storage bench-cluster bench-documents lint fmt config-doc
+.PHONY: help run build docs test test-build $(CHECKS:%=test-%) test-search test-long test-mutants fuzz $(SUITES:%=prepare-%) $(SUITES:%=run-%) $(SUITES:%=test-%) tidy bench bench-kv bench-memory bench-instructions bench-against bench-executor bench-couchstore bench-storage bench-cluster bench-documents bench-tls lint fmt config-doc
 
 help:
 	@sed -n 's/^# make/make/p' Makefile
@@ -132,7 +132,7 @@ $(SUITES:%=test-%): test-%: test-build run-%
 tidy:
 	$(CARGO) run -q -p xtask -- tidy
 
-bench: bench-kv bench-memory bench-executor bench-couchstore bench-storage bench-cluster bench-documents
+bench: bench-kv bench-memory bench-executor bench-couchstore bench-storage bench-cluster bench-documents bench-tls
 
 bench-kv:
 	python3 bench/kv.py
@@ -162,6 +162,9 @@ bench-cluster:
 
 bench-documents:
 	python3 bench/documents.py
+
+bench-tls:
+	python3 bench/tls.py
 
 # The site of docs/, with search, in target/book/index.html. The first run installs mdbook below .cache/; later ones need no
 # network.

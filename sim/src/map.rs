@@ -4,7 +4,7 @@ use kedge_bucket::Bucket;
 use kedge_cluster::{
     CatchUp, Chain, ClusterMap, CopyPosition, DrainRequest, MapAction, MapNode, MoveLimits,
     MoveStart, NodePositions, RebalanceKind, RebalanceRequest, Revision, SERVER_GROUP,
-    TakenVbucket, VbucketRole, act_on, begin_drain, begin_rebalance, plan_add_node,
+    TakenVbucket, TlsPorts, VbucketRole, act_on, begin_drain, begin_rebalance, plan_add_node,
     plan_automatic_failover, plan_discarded, plan_failover, plan_full_recovery, plan_move,
     plan_recovery, plan_remove_node, plan_round, plan_steps, stop_rebalance,
 };
@@ -45,6 +45,7 @@ fn entry(node: usize) -> MapNode {
         host: "127.0.0.1".to_owned(),
         kv_port: 1,
         mgmt_port: 1,
+        tls: TlsPorts::default(),
         external: None,
         server_group: SERVER_GROUP.to_owned(),
         failed: false,

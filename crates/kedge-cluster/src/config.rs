@@ -10,7 +10,7 @@ use serde::ser::SerializeSeq;
 use serde::{Serialize, Serializer};
 
 use crate::state::hex;
-use crate::{BucketEntry, Chain, ClusterState, NodeList, Revision};
+use crate::{BucketEntry, Chain, ClusterState, NodeList, Ports, Revision};
 
 /// The features of a bucket, by the names of `bucketCapabilities`.
 ///
@@ -117,7 +117,10 @@ struct ConfigNode {
 
 #[derive(Serialize)]
 struct DirectPortJson {
+    #[serde(skip_serializing_if = "is_none")]
     direct: u16,
+    #[serde(rename = "httpsMgmt", skip_serializing_if = "is_none")]
+    https_mgmt: u16,
 }
 
 #[derive(Serialize)]
@@ -147,11 +150,41 @@ struct AlternateNetwork<'a> {
 }
 
 /// The ports of the services of a node. It lists only served ones: a client dials every service in a config.
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 struct ServicePorts {
+    #[serde(skip_serializing_if = "is_none")]
     mgmt: u16,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    kv: Option<u16>,
+    #[serde(rename = "mgmtSSL", skip_serializing_if = "is_none")]
+    mgmt_tls: u16,
+    #[serde(skip_serializing_if = "is_none")]
+    kv: u16,
+    #[serde(rename = "kvSSL", skip_serializing_if = "is_none")]
+    kv_tls: u16,
+}
+
+impl ServicePorts {
+    /// Returns the ports of a node, of which only some serve documents.
+    fn of(ports: Ports, with_kv: bool) -> Self {
+        let all = Self {
+            mgmt: ports.mgmt,
+            mgmt_tls: ports.mgmt_tls,
+            kv: ports.kv,
+            kv_tls: ports.kv_tls,
+        };
+        match with_kv {
+            true => all,
+            false => Self {
+                kv: 0,
+                kv_tls: 0,
+                ..all
+            },
+        }
+    }
+}
+
+/// Returns whether a node does not have that port.
+fn is_none(port: &u16) -> bool {
+    *port == 0
 }
 
 /// The nodes of a config. A node whose bucket is not there yet would refuse a client, which comes back after seconds.
@@ -192,7 +225,7 @@ pub struct ServerMap {
 impl ServerMap {
     /// Creates the map for a client that reached this node at `host`.
     pub(crate) fn new(chains: ServerChains, nodes: &BucketNodes, host: &str) -> Self {
-        let server = |node: &crate::NodeView| socket_text(node.host(host), node.ports.kv);
+        let server = |node: &crate::NodeView| socket_text(node.host(host), node.ports.kv_listed());
         Self {
             hash_algorithm: "CRC",
             num_replicas: chains.replicas(),
@@ -263,10 +296,7 @@ impl Serialize for ServerChains {
 /// Returns the nodes of a config. The first ones, `with_kv` of them, serve documents.
 fn nodes_ext<'a>(nodes: &'a NodeList, with_kv: usize, host: &'a str) -> Vec<NodeExtJson<'a>> {
     let of = |(at, node): (usize, &'a crate::NodeView)| NodeExtJson {
-        services: ServicePorts {
-            mgmt: node.ports.mgmt,
-            kv: (at < with_kv).then_some(node.ports.kv),
-        },
+        services: ServicePorts::of(node.ports, at < with_kv),
         hostname: node.host(host),
         node_uuid: &node.uuid,
         server_group: &node.server_group,
@@ -274,10 +304,7 @@ fn nodes_ext<'a>(nodes: &'a NodeList, with_kv: usize, host: &'a str) -> Vec<Node
         alternate_addresses: node.external.as_ref().map(|external| AlternateAddresses {
             external: AlternateNetwork {
                 hostname: &external.host,
-                ports: ServicePorts {
-                    mgmt: external.mgmt_port.unwrap_or(node.ports.mgmt),
-                    kv: (at < with_kv).then(|| external.kv_port.unwrap_or(node.ports.kv)),
-                },
+                ports: ServicePorts::of(external.ports(node.ports, node.tls), at < with_kv),
             },
         }),
     };
@@ -348,9 +375,10 @@ pub(crate) fn of_bucket(
                 .servers()
                 .iter()
                 .map(|node| ConfigNode {
-                    hostname: socket_text(node.host(host), node.ports.mgmt),
+                    hostname: socket_text(node.host(host), node.ports.mgmt_listed()),
                     ports: DirectPortJson {
                         direct: node.ports.kv,
+                        https_mgmt: node.ports.mgmt_tls,
                     },
                 })
                 .collect(),

@@ -14,7 +14,7 @@ use std::fmt;
 use kedge_types::limits::REBALANCE_MOVES_PER_NODE;
 use serde::{Deserialize, Serialize};
 
-use crate::{ClusterError, ClusterMap, NodeRecord};
+use crate::{ClusterError, ClusterMap, NodeRecord, TlsPorts};
 
 /// A compatibility level. A release has the next one when its documents have something that the release before cannot read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -145,6 +145,8 @@ pub enum Feature {
     NodeProgress,
     /// A node that opens a replication link states the epoch of its map.
     ReplicationEpoch,
+    /// The nodes of the map have ports of TLS.
+    TlsPorts,
 }
 
 impl Feature {
@@ -160,6 +162,7 @@ impl Feature {
             Self::MoveStarts => (CompatLevel(2), "the start of a move"),
             Self::NodeProgress => (CompatLevel(2), "the progress of single nodes"),
             Self::ReplicationEpoch => (CompatLevel(2), "the epoch in replication"),
+            Self::TlsPorts => (CompatLevel(2), "the ports of TLS"),
         }
     }
 
@@ -203,6 +206,7 @@ impl ClusterMap {
         let has_starts = moves.any(|pending| pending.start.0.is_some());
         let record = self.rebalance.as_deref();
         let has_node_progress = record.is_some_and(|it| !it.node_vbuckets.is_empty());
+        let has_tls = self.nodes.values().any(|it| it.tls != TlsPorts::default());
         let uses = [
             (Feature::ChosenRecovery, !self.recovery.is_empty()),
             (Feature::Lineage, !self.lineage.is_empty()),
@@ -214,6 +218,7 @@ impl ClusterMap {
             (Feature::Threads, !self.threads.is_empty()),
             (Feature::MoveStarts, has_starts),
             (Feature::NodeProgress, has_node_progress),
+            (Feature::TlsPorts, has_tls),
         ];
         let mut uses = uses.into_iter();
         let found = uses.find(|(feature, is_used)| *is_used && !self.has(*feature));

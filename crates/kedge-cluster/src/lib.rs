@@ -82,7 +82,7 @@ pub use manifest::{
 };
 pub use map::{Chain, ClusterMap, MapBucket, REPLICAS_MAX, VbucketRole, plan_threads};
 pub use members::{
-    External, MapNode, check_node_name, joined_rev, plan_add_node, plan_node_change,
+    External, MapNode, TlsPorts, check_node_name, joined_rev, plan_add_node, plan_node_change,
     plan_remove_node,
 };
 pub use moves::{MoveStart, PendingMove, TakenVbucket, plan_balance, plan_move};

@@ -147,7 +147,7 @@ pub fn act_on(uuid: &str, followed: Option<&ClusterMap>, stored: Option<&Cluster
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{MapNode, SERVER_GROUP};
+    use crate::{MapNode, SERVER_GROUP, TlsPorts};
 
     fn map(id: u64) -> ClusterMap {
         let node = |(at, name): (u16, &str)| MapNode {
@@ -156,6 +156,7 @@ mod tests {
             host: "127.0.0.1".to_owned(),
             kv_port: 11_000 + at,
             mgmt_port: 9_000 + at,
+            tls: TlsPorts::default(),
             external: None,
             server_group: SERVER_GROUP.to_owned(),
             failed: false,

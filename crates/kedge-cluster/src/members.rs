@@ -12,7 +12,7 @@ use std::net::IpAddr;
 use kedge_types::limits::{CLUSTER_NODES_MAX, NODE_NAME_BYTES_MAX, SERVER_GROUP_BYTES_MAX};
 use serde::{Deserialize, Serialize};
 
-use crate::{Chain, ClusterError, ClusterMap, MapBucket, VbucketRole};
+use crate::{Chain, ClusterError, ClusterMap, Feature, MapBucket, Ports, VbucketRole};
 
 /// A node of the map.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,6 +29,9 @@ pub struct MapNode {
     pub kv_port: u16,
     /// The port of management over HTTP.
     pub mgmt_port: u16,
+    /// The ports of TLS. A map whose level does not have [`Feature::TlsPorts`] has none.
+    #[serde(default, skip_serializing_if = "TlsPorts::is_none")]
+    pub tls: TlsPorts,
     /// The address for clients of another network.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub external: Option<External>,
@@ -51,6 +54,61 @@ pub struct External {
     /// The port of management in that network; the node's own if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mgmt_port: Option<u16>,
+}
+
+/// The ports of a node that use TLS: 0 is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TlsPorts {
+    /// The port of the binary protocol.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub kv: u16,
+    /// The port of management over HTTPS.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub mgmt: u16,
+    /// The port of the binary protocol in the other network; the node's own if it is 0.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub external_kv: u16,
+    /// The port of management in the other network; the node's own if it is 0.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub external_mgmt: u16,
+}
+
+impl TlsPorts {
+    fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Returns the ports, or none if not all nodes that follow a map can read them.
+    fn readable_in(self, map: &ClusterMap) -> Self {
+        match map.has(Feature::TlsPorts) {
+            true => self,
+            false => Self::default(),
+        }
+    }
+}
+
+fn is_zero(port: &u16) -> bool {
+    *port == 0
+}
+
+impl External {
+    /// Returns the ports of a node in this network, which are its own unless they are given.
+    #[must_use]
+    pub(crate) fn ports(&self, own: Ports, tls: TlsPorts) -> Ports {
+        let or = |given: u16, own: u16| match own {
+            // The node does not serve it.
+            0 => 0,
+            own if given == 0 => own,
+            _ => given,
+        };
+        Ports {
+            kv: or(self.kv_port.unwrap_or(0), own.kv),
+            mgmt: or(self.mgmt_port.unwrap_or(0), own.mgmt),
+            kv_tls: or(tls.external_kv, own.kv_tls),
+            mgmt_tls: or(tls.external_mgmt, own.mgmt_tls),
+        }
+    }
 }
 
 impl MapNode {
@@ -224,6 +282,7 @@ pub fn plan_add_node(map: &ClusterMap, node: MapNode) -> Result<ClusterMap, Clus
     let mut next = map.next();
     next.enter(MapNode {
         failed: false,
+        tls: node.tls.readable_in(map),
         ..node
     });
     next.joined.insert(map.next_node, next.revision.rev);
@@ -310,6 +369,7 @@ pub fn plan_node_change(
     *known = MapNode {
         failed: known.failed,
         server_group,
+        tls: node.tls.readable_in(map),
         ..node.clone()
     };
     known.check().map_err(ClusterError::Node)?;

@@ -1,6 +1,6 @@
 //! The nodes in the configs.
 
-use crate::{ClusterMap, ClusterState, External, MapNode, Ports, SERVER_GROUP};
+use crate::{ClusterMap, ClusterState, External, MapNode, Ports, SERVER_GROUP, TlsPorts};
 
 /// One node, as clients see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,6 +11,8 @@ pub struct NodeView {
     pub ports: Ports,
     /// A uuid of 32 hexadecimal digits.
     pub uuid: String,
+    /// The ports of TLS as the map has them.
+    pub tls: TlsPorts,
     /// The address in another network.
     pub external: Option<External>,
     /// The server group.
@@ -26,7 +28,10 @@ impl NodeView {
             ports: Ports {
                 kv: node.kv_port,
                 mgmt: node.mgmt_port,
+                kv_tls: node.tls.kv,
+                mgmt_tls: node.tls.mgmt,
             },
+            tls: node.tls,
             uuid: node.uuid.clone(),
             external: node.external.clone(),
             server_group: node.server_group.clone(),
@@ -57,6 +62,7 @@ impl NodeList {
             list: vec![NodeView {
                 host: None,
                 ports,
+                tls: TlsPorts::default(),
                 uuid: state.node_uuid.clone(),
                 external: None,
                 server_group: SERVER_GROUP.to_owned(),

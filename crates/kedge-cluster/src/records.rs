@@ -5,7 +5,7 @@ use zeroize::Zeroizing;
 
 use crate::members::MapNode;
 use crate::state::hex;
-use crate::{ClusterError, External, LevelRange, Release, document};
+use crate::{ClusterError, External, LevelRange, Release, TlsPorts, document};
 
 /// The version of both documents.
 const VERSION: u32 = 1;
@@ -84,6 +84,9 @@ pub struct NodeRecord {
     pub kv_port: u16,
     /// The port of management over HTTP.
     pub mgmt_port: u16,
+    /// The ports of TLS; a node of an older release has none.
+    #[serde(default)]
+    pub tls: TlsPorts,
     /// The address for clients of another network.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub external: Option<External>,
@@ -106,6 +109,7 @@ impl NodeRecord {
             host: node.host.clone(),
             kv_port: node.kv_port,
             mgmt_port: node.mgmt_port,
+            tls: node.tls,
             external: node.external.clone(),
             server_group: node.server_group.clone(),
             release: release.version.to_owned(),
@@ -122,6 +126,7 @@ impl NodeRecord {
             host: self.host.clone(),
             kv_port: self.kv_port,
             mgmt_port: self.mgmt_port,
+            tls: self.tls,
             external: self.external.clone(),
             server_group: self.server_group.clone(),
             failed: false,
@@ -155,6 +160,10 @@ mod tests {
             host: "10.0.0.1".to_owned(),
             kv_port: 1,
             mgmt_port: 2,
+            tls: TlsPorts {
+                kv: 3,
+                ..TlsPorts::default()
+            },
             external: None,
             server_group: "rack 1".to_owned(),
             release: Release::CURRENT.version.to_owned(),

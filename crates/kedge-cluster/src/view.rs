@@ -23,13 +23,46 @@ const EPOCH: i64 = 1;
 /// others.
 const HOSTS_CACHED_MAX: usize = 16;
 
-/// The ports of this node. A port of 0 must have been replaced by the real one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The real ports of a node: 0 is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ports {
     /// The port of the binary protocol.
     pub kv: u16,
     /// The port of HTTP management.
     pub mgmt: u16,
+    /// The port of the binary protocol over TLS.
+    pub kv_tls: u16,
+    /// The port of HTTPS management.
+    pub mgmt_tls: u16,
+}
+
+impl Ports {
+    /// Returns ports without TLS.
+    #[must_use]
+    pub const fn plain(kv: u16, mgmt: u16) -> Self {
+        Self {
+            kv,
+            mgmt,
+            kv_tls: 0,
+            mgmt_tls: 0,
+        }
+    }
+
+    /// The port by which a list without services names the binary protocol: the one without TLS, if there is one.
+    #[must_use]
+    pub fn kv_listed(&self) -> u16 {
+        if self.kv == 0 { self.kv_tls } else { self.kv }
+    }
+
+    /// The port in the name of the node: that of management without TLS, if there is one.
+    #[must_use]
+    pub fn mgmt_listed(&self) -> u16 {
+        if self.mgmt == 0 {
+            self.mgmt_tls
+        } else {
+            self.mgmt
+        }
+    }
 }
 
 /// The properties of a bucket that clients need.

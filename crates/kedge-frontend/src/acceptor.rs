@@ -29,6 +29,8 @@ const BACK_OFF: Duration = Duration::from_millis(100);
 pub(crate) struct ListeningSocket {
     pub(crate) socket: TcpListener,
     pub(crate) port: Port,
+    /// True if its connections begin with a TLS handshake.
+    pub(crate) is_tls: bool,
 }
 
 /// The running thread.
@@ -103,7 +105,7 @@ impl Acceptor {
             limits: shared.limits.clone(),
             metrics: shared.metrics.clone(),
             unauthenticated: shared.unauthenticated.clone(),
-            memcached: shared.memcached_connections.clone(),
+            memcached: shared.memcached.connections.clone(),
             clock: shared.clock.clone(),
             stop: stop.clone(),
             is_open: is_open.clone(),
@@ -168,7 +170,7 @@ impl AcceptorThread {
     fn accept_all(&mut self, at: usize) {
         while !self.stop.load(Ordering::SeqCst) {
             match self.listeners[at].socket.accept() {
-                Ok((stream, peer)) => self.deal(stream, peer, self.listeners[at].port),
+                Ok((stream, peer)) => self.deal(stream, peer, at),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 // The client disconnected while it waited; the next one may be there.
                 Err(error)
@@ -234,7 +236,8 @@ impl AcceptorThread {
         true
     }
 
-    fn deal(&mut self, stream: TcpStream, peer: SocketAddr, port: Port) {
+    fn deal(&mut self, stream: TcpStream, peer: SocketAddr, at: usize) {
+        let ListeningSocket { port, is_tls, .. } = self.listeners[at];
         if !self.has_room(port, peer.ip()) {
             Metrics::count(&self.metrics.rejected);
             return;
@@ -252,6 +255,7 @@ impl AcceptorThread {
         let accepted = AcceptedConnection {
             stream,
             port,
+            is_tls,
             peer,
             local,
         };

@@ -16,6 +16,7 @@ use kedge_node::password_checks::PasswordChecks;
 use kedge_node::pools::TaskPools;
 use kedge_node::registry::BucketRegistry;
 use kedge_node::users::Users;
+use kedge_tls::{FailureReason, ServerTls, TlsMetrics};
 use kedge_types::SystemClock;
 use mio::{Poll, Waker};
 
@@ -31,7 +32,7 @@ use crate::memcached_rules::MemcachedRules;
 use crate::memory_return::MemoryReturn;
 use crate::metrics::Metrics;
 use crate::request_memory::RequestMemory;
-use crate::server_context::ServerContext;
+use crate::server_context::{MemcachedContext, ServerContext};
 use crate::stat_timings::StatTimings;
 use crate::text_exec::recache::RecacheStates;
 use crate::unauthenticated::UnauthenticatedConnections;
@@ -76,6 +77,8 @@ pub struct FrontendConfig {
     pub reads: Option<Duration>,
     /// The memcached port, if there is one.
     pub memcached: Option<MemcachedService>,
+    /// TLS, if there are ports for it.
+    pub tls: Option<ServerTls>,
 }
 
 /// The parts of the node that the front end works with.
@@ -100,10 +103,14 @@ pub struct FrontendParts {
 /// The listening sockets.
 #[derive(Debug)]
 pub struct Listeners {
-    /// The binary protocol.
-    pub kv: TcpListener,
+    /// The binary protocol, if it is served without TLS.
+    pub kv: Option<TcpListener>,
     /// The port of plain memcached clients, if they are served.
     pub memcached: Option<TcpListener>,
+    /// The binary protocol over TLS, if it is served; [`FrontendConfig::tls`] is needed.
+    pub kv_tls: Option<TcpListener>,
+    /// The port of plain memcached clients over TLS, if it is served; as [`Self::kv_tls`].
+    pub memcached_tls: Option<TcpListener>,
 }
 
 /// The inboxes of front-end threads that do not run yet.
@@ -209,9 +216,12 @@ impl Frontend {
             front_ends,
             replication: parts.replication,
             clock: parts.clock,
-            memcached_bucket: bucket,
-            memcached_rules: rules,
-            memcached_connections: Arc::new(MemcachedConnections::new(address)),
+            memcached: MemcachedContext {
+                bucket,
+                rules,
+                connections: Arc::new(MemcachedConnections::new(address)),
+            },
+            tls: config.tls,
             delayed_flush,
             checks: parts.checks,
             recache_states: RecacheStates::default(),
@@ -257,15 +267,11 @@ impl Frontend {
                 .push(self.start_thread(number, poll).map_err(failed)?);
             number += 1;
         }
-        let listener = |socket: TcpListener, port| {
-            socket.set_nonblocking(true)?;
-            let socket = mio::net::TcpListener::from_std(socket);
-            Ok(ListeningSocket { socket, port })
-        };
         let failed = StartError::of("a listening socket");
-        let mut all = vec![listener(listeners.kv, Port::Kv).map_err(failed)?];
-        if let Some(socket) = listeners.memcached {
-            all.push(listener(socket, Port::Memcached).map_err(failed)?);
+        let all = listening(listeners).map_err(failed)?;
+        if self.shared.tls.is_none() && all.iter().any(|listener| listener.is_tls) {
+            let missing = io::Error::new(io::ErrorKind::InvalidInput, "TLS is not configured");
+            return Err(failed(missing));
         }
         let acceptor = Acceptor::start(all, &self.shared, number)
             .map_err(StartError::of("the accepting thread"))?;
@@ -319,6 +325,28 @@ impl Frontend {
     }
 }
 
+/// The sockets, as the accepting thread takes them.
+fn listening(listeners: Listeners) -> io::Result<Vec<ListeningSocket>> {
+    let all = [
+        (listeners.kv, Port::Kv, false),
+        (listeners.memcached, Port::Memcached, false),
+        (listeners.kv_tls, Port::Kv, true),
+        (listeners.memcached_tls, Port::Memcached, true),
+    ];
+    let mut sockets = Vec::new();
+    for (socket, port, is_tls) in all {
+        if let Some(socket) = socket {
+            socket.set_nonblocking(true)?;
+            sockets.push(ListeningSocket {
+                socket: mio::net::TcpListener::from_std(socket),
+                port,
+                is_tls,
+            });
+        }
+    }
+    Ok(sockets)
+}
+
 /// The statistics of a front end.
 #[derive(Clone)]
 pub struct FrontendStatistics(Arc<ServerContext>);
@@ -333,9 +361,22 @@ impl FrontendStatistics {
     /// Calls `each` with the name and value of each statistic.
     pub fn stats(&self, each: &mut dyn FnMut(&str, &str)) {
         self.0.metrics.stats(each);
+        if let Some(tls) = &self.0.tls {
+            tls_stats(tls.metrics(), each);
+        }
         self.0.checks.guard().stats(each);
         self.0.request_memory.stats(each);
         self.0.dcp.stats(each);
+    }
+}
+
+/// Calls `each` with the counters of handshakes, of all ports.
+fn tls_stats(metrics: &TlsMetrics, each: &mut dyn FnMut(&str, &str)) {
+    each("tls_handshakes_full", &metrics.full().to_string());
+    each("tls_handshakes_resumed", &metrics.resumed().to_string());
+    for reason in FailureReason::ALL {
+        let name = format!("tls_handshakes_failed_{}", reason.label());
+        each(&name, &metrics.failures(reason).to_string());
     }
 }
 

@@ -26,6 +26,8 @@ pub(crate) enum Port {
 pub(crate) struct AcceptedConnection {
     pub(crate) stream: TcpStream,
     pub(crate) port: Port,
+    /// True if it begins with a TLS handshake.
+    pub(crate) is_tls: bool,
     pub(crate) peer: SocketAddr,
     /// The address that the client connected to, which the cluster map names for this node.
     pub(crate) local: IpAddr,

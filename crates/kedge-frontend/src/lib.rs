@@ -19,6 +19,7 @@
 //! `kedge-server` has an example of a whole server.
 
 mod acceptor;
+mod certificate_login;
 mod client_addresses;
 mod commands;
 mod connection;

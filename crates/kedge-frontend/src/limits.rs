@@ -15,6 +15,12 @@ pub const RECEIVE_BUFFER_BYTES: usize = 256 << 10;
 /// A sender that adds this many bytes to its unfinished frame is not slow; its time starts again.
 pub const SLOW_SENDER_PROGRESS_BYTES: usize = 64 << 10;
 
+/// Largest size in bytes of the incomplete records and handshake messages of one TLS connection. The certificates of a
+/// client fit in; a connection that sends a longer message is closed.
+pub const TLS_INCOMPLETE_BYTES_MAX: usize = 32 << 10;
+/// Largest size in bytes of the received records that one TLS connection keeps, which count as memory of its request.
+pub const TLS_BYTES_MAX: usize = 96 << 10;
+
 /// Limits of connections. `docs/reference/limits.md` describes the client's view of each.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FrontendLimits {
@@ -121,6 +127,6 @@ impl FrontendLimits {
 /// quarter.
 pub const REQUEST_MEMORY_MIN: usize = 128 << 20;
 
-const _: () = assert!(REQUEST_MEMORY_MIN / 4 > FRAME_BODY_BYTES_MAX);
+const _: () = assert!(REQUEST_MEMORY_MIN / 4 > FRAME_BODY_BYTES_MAX + TLS_BYTES_MAX);
 const _: () = assert!(COPY_VALUE_BYTES_MAX < RECEIVE_BUFFER_BYTES);
 const _: () = assert!(SLOW_SENDER_PROGRESS_BYTES <= RECEIVE_BUFFER_BYTES);

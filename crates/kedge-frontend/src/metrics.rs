@@ -129,6 +129,10 @@ pub struct Metrics {
     pub(crate) auth_errors: AtomicU64,
     pub(crate) timed_out: AtomicU64,
     pub(crate) malformed: AtomicU64,
+    /// Open TLS connections.
+    open_tls: AtomicU64,
+    /// TLS connections that ended without close_notify.
+    pub(crate) tls_truncated: AtomicU64,
     connections_max: AtomicU64,
     /// Connections of the KV port with a login of a client; those of nodes are not counted.
     clients: AtomicU64,
@@ -185,6 +189,10 @@ pub struct MetricsSnapshot {
     pub continued_answers: u64,
     /// Connections of the key-value port with a login of a client; those of other nodes are not counted.
     pub client_connections: u64,
+    /// Open TLS connections, of all ports of the front end.
+    pub tls_connections: u64,
+    /// TLS connections whose clients ended them without close_notify, after the handshake.
+    pub tls_truncated: u64,
     /// Front-end threads.
     pub threads: u64,
 }
@@ -224,6 +232,23 @@ impl Drop for ClientSlot {
     }
 }
 
+/// An open TLS connection in the count of them.
+pub(crate) struct OpenTls(Arc<Metrics>);
+
+impl OpenTls {
+    /// Counts a connection until it is dropped.
+    pub(crate) fn count(metrics: &Arc<Metrics>) -> Self {
+        Metrics::count(&metrics.open_tls);
+        Self(Arc::clone(metrics))
+    }
+}
+
+impl Drop for OpenTls {
+    fn drop(&mut self) {
+        self.0.open_tls.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 impl Metrics {
     pub(crate) fn new(threads: u16) -> Self {
         Self {
@@ -243,6 +268,8 @@ impl Metrics {
             auth_errors: AtomicU64::new(0),
             timed_out: AtomicU64::new(0),
             malformed: AtomicU64::new(0),
+            open_tls: AtomicU64::new(0),
+            tls_truncated: AtomicU64::new(0),
             connections_max: AtomicU64::new(0),
             clients: AtomicU64::new(0),
         }
@@ -339,6 +366,8 @@ impl Metrics {
                 .unwrap_or(0),
             long_commands: sum(|t| &t.long_commands),
             continued_answers: sum(|t| &t.continued_answers),
+            tls_connections: load(&self.open_tls),
+            tls_truncated: load(&self.tls_truncated),
             threads: u64::from(self.tasks()),
         }
     }
@@ -409,6 +438,8 @@ impl Metrics {
             ("event_loop_longest_turn_us", now.longest_turn_us),
             ("event_loop_long_commands", now.long_commands),
             ("event_loop_continued_answers", now.continued_answers),
+            ("tls_connections", now.tls_connections),
+            ("tls_connections_truncated", now.tls_truncated),
         ];
         for (name, value) in rows {
             each(name, &value.to_string());

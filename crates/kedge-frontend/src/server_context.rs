@@ -8,6 +8,7 @@ use kedge_node::password_checks::PasswordChecks;
 use kedge_node::pools::TaskPools;
 use kedge_node::registry::BucketRegistry;
 use kedge_node::users::Users;
+use kedge_tls::ServerTls;
 use kedge_types::{Clock, Now, SystemClock};
 
 use crate::client_addresses::ClientAddresses;
@@ -28,6 +29,8 @@ pub(crate) struct ServerContext {
     pub(crate) registry: Arc<BucketRegistry>,
     pub(crate) users: Arc<Users>,
     pub(crate) limits: FrontendLimits,
+    /// TLS of connections to the TLS ports, if there are any.
+    pub(crate) tls: Option<ServerTls>,
     pub(crate) request_memory: Arc<RequestMemory>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) pools: Arc<TaskPools>,
@@ -35,11 +38,7 @@ pub(crate) struct ServerContext {
     pub(crate) dcp: Arc<DcpConnections>,
     pub(crate) replication: Arc<dyn ReplicationLinks>,
     pub(crate) clock: Arc<SystemClock>,
-    /// The bucket of the memcached port.
-    pub(crate) memcached_bucket: Option<String>,
-    /// The permissions and limits of clients of the memcached port.
-    pub(crate) memcached_rules: MemcachedRules,
-    pub(crate) memcached_connections: Arc<MemcachedConnections>,
+    pub(crate) memcached: MemcachedContext,
     pub(crate) delayed_flush: DelayedFlush,
     pub(crate) checks: Arc<PasswordChecks>,
     /// The recache state of documents, for meta commands.
@@ -50,6 +49,16 @@ pub(crate) struct ServerContext {
     pub(crate) stat_timings: StatTimings,
     /// Returns the allocator's unused memory to the system: that of the calling thread and that of none.
     pub(crate) return_memory: fn(),
+}
+
+/// The service of the memcached port.
+#[derive(Default)]
+pub(crate) struct MemcachedContext {
+    /// The bucket that its clients see.
+    pub(crate) bucket: Option<String>,
+    /// The permissions and limits of its clients.
+    pub(crate) rules: MemcachedRules,
+    pub(crate) connections: Arc<MemcachedConnections>,
 }
 
 impl ServerContext {

@@ -110,14 +110,16 @@ pub(crate) async fn authenticate(
     if is_read && OPEN_PATHS.contains(&request.uri().path()) {
         return next.run(request).await;
     }
-    let Some((id, password)) = credentials(request.headers()) else {
+    let Some(connection) = request.extensions().get::<PeerConnection>().cloned() else {
         return EarlyReply::unauthorized().into_response();
     };
-    let Some(slot) = request
-        .extensions()
-        .get::<PeerConnection>()
-        .map(|it| it.slot.clone())
-    else {
+    let slot = connection.slot;
+    // A password is stronger than a certificate: a client can name another user for a request.
+    let given = credentials(request.headers()).map(|(id, password)| (id, Some(password)));
+    let has_header = request.headers().contains_key(header::AUTHORIZATION);
+    let of_certificate = connection.certificate_user.filter(|_| !has_header);
+    let of_certificate = of_certificate.map(|user| (user.as_ref().to_owned(), None));
+    let Some((id, password)) = given.or(of_certificate) else {
         return EarlyReply::unauthorized().into_response();
     };
     let (parts, wanted) = (state.clone(), request.uri().path().to_owned());
@@ -130,11 +132,18 @@ pub(crate) async fn authenticate(
             ..AuditEvent::new(what, &named)
         });
     };
-    if let Some(wait) = too_soon(&state, slot.from(), &id, &password) {
-        refused(EventKind::ManagementLoginFailed, TOO_SOON);
-        return EarlyReply::too_soon(wait).into_response();
-    }
-    let caller = match verify(&state, slot.from(), &id, password).await {
+    let is_right = match password {
+        Some(password) => {
+            if let Some(wait) = too_soon(&state, slot.from(), &id, &password) {
+                refused(EventKind::ManagementLoginFailed, TOO_SOON);
+                return EarlyReply::too_soon(wait).into_response();
+            }
+            verify(&state, slot.from(), &id, password).await
+        }
+        // The handshake has proved it.
+        None => Ok(true),
+    };
+    let caller = match is_right {
         Ok(true) => caller(&state, id),
         Ok(false) => None,
         Err(reply) => return reply.into_response(),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use kedge_bucket::{BucketConfig, CompactionConfig};
 use kedge_cluster::{
     BUCKET_CAPABILITIES, CLAIMED_COMPATIBILITY, CLAIMED_VERSION, ClusterMap, ClusterSnapshot,
-    NODE_SERVICES, NodeView, ServerMap, socket_text,
+    NODE_SERVICES, NodeView, Ports, ServerMap, socket_text,
 };
 use kedge_node::machine;
 use serde::Serialize;
@@ -24,6 +24,17 @@ pub(crate) struct DocumentComposer<'a> {
     pub(crate) state: &'a HttpState,
     pub(crate) cluster: &'a ClusterSnapshot,
     pub(crate) host: &'a str,
+}
+
+/// Returns the ports of a node in its document. Only those that it serves are named.
+fn ports(ports: Ports) -> Value {
+    let mut named = Map::new();
+    for (name, port) in [("direct", ports.kv), ("httpsMgmt", ports.mgmt_tls)] {
+        if port != 0 {
+            named.insert(name.to_owned(), port.into());
+        }
+    }
+    named.into()
 }
 
 #[derive(Serialize)]
@@ -232,7 +243,7 @@ impl DocumentComposer<'_> {
     /// Returns the part of a node's document that all nodes know.
     fn node(&self, node: &NodeView) -> Value {
         let host = node.host(self.host);
-        let management = socket_text(host, node.ports.mgmt);
+        let management = socket_text(host, node.ports.mgmt_listed());
         let map = self.map();
         let member = map.as_deref().and_then(|map| {
             let found = map.nodes.iter().find(|(_, it)| it.uuid == node.uuid);
@@ -250,7 +261,7 @@ impl DocumentComposer<'_> {
             "clusterCompatibility": CLAIMED_COMPATIBILITY,
             "version": CLAIMED_VERSION,
             "os": std::env::consts::OS,
-            "ports": { "direct": node.ports.kv },
+            "ports": ports(node.ports),
             "services": NODE_SERVICES,
             "serverGroup": node.server_group,
             "addressFamily": if host.contains(':') { "inet6" } else { "inet" },

@@ -170,7 +170,7 @@ mod tests {
     #[test]
     fn hosts_and_origins() {
         let allowed = AllowedHosts::new(["Db1.example.com".to_owned(), ".svc.local".to_owned()]);
-        let ports = Ports { kv: 1, mgmt: 2 };
+        let ports = Ports::plain(1, 2);
         let mut nodes = NodeList::alone(&ClusterState::new([0; 32]), ports);
         nodes.list[0].host = Some("Db2.example.com".to_owned());
         nodes.list[0].external = Some(External {

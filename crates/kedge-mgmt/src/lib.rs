@@ -58,11 +58,12 @@ mod stream;
 #[cfg(test)]
 mod tests;
 mod threads;
+mod tls;
 mod users;
 
 pub use backend::{BucketFacts, Buckets, BucketsError, StartingBuckets};
 pub use hosts::AllowedHosts;
-pub use serve::{HttpHandle, start};
+pub use serve::{HttpHandle, HttpListeners, start};
 pub use state::{
     BODY_BYTES_MAX, BODY_TIMEOUT, HEADER_BYTES_MAX, HEADER_TIMEOUT, HttpParts, HttpState,
     STOP_TIMEOUT, ServerStats, UNAUTHENTICATED_TIMEOUT,

@@ -15,7 +15,7 @@ use super::request_context::RequestContext;
 fn hostnames(cluster: &ClusterSnapshot, host: &str) -> Vec<String> {
     let nodes = cluster.nodes().list.iter();
     nodes
-        .map(|node| socket_text(node.host(host), node.ports.mgmt))
+        .map(|node| socket_text(node.host(host), node.ports.mgmt_listed()))
         .collect()
 }
 

@@ -21,6 +21,8 @@ pub(crate) struct PeerConnection {
     /// The local address: documents contain this host, which the client can reach.
     pub(crate) local: SocketAddr,
     pub(super) slot: Arc<ConnectionSlot>,
+    /// The user of the client's certificate, on a connection of TLS.
+    pub(super) certificate_user: Option<Arc<str>>,
 }
 
 /// One request: the caller, the host, and the shared state.

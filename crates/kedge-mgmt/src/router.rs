@@ -18,7 +18,7 @@ use super::state::HttpState;
 use super::{
     auth, auto_failover, buckets, cluster, cluster_audit, collections, compaction, groups, hosts,
     kedge, membership, metrics, nodes, password_policy, permissions, pools, ready, rebalance,
-    security_headers, server_groups, threads, users,
+    security_headers, server_groups, threads, tls, users,
 };
 
 /// The service that handles requests. A clone is cheap.
@@ -85,6 +85,17 @@ fn pool_routes() -> Routes {
             "/pools/default/terseClusterInfo",
             get(pools::terse_cluster_info),
         )
+        .route("/pools/default/trustedCAs", get(tls::trusted_cas))
+        .route(
+            "/node/controller/loadTrustedCAs",
+            post(tls::load_trusted_cas),
+        )
+        .route(
+            "/node/controller/reloadCertificate",
+            post(tls::reload_certificate),
+        )
+        .route("/settings/clientCertAuth", get(tls::client_cert_auth))
+        .route("/kedge/tls", get(tls::status))
         .route("/pools/default/tasks", get(compaction::tasks))
         .route("/pools/default/rebalanceProgress", get(rebalance::progress))
         .route("/pools/default/checkPermissions", post(permissions::check))

@@ -1,7 +1,7 @@
 //! Sockets: one thread that accepts, and a task for each connection.
 
 use std::io;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -12,7 +12,9 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use kedge_tls::ServerTls;
 use socket2::{SockRef, TcpKeepalive};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
@@ -22,7 +24,8 @@ use super::slots::ConnectionSlot;
 use super::state::{
     HEADER_BYTES_MAX, HEADER_TIMEOUT, HttpState, PEOPLE_MAX, STOP_TIMEOUT, UNAUTHENTICATED_TIMEOUT,
 };
-use super::threads;
+use super::tls::handshake;
+use super::{threads, tls};
 
 /// The number of threads for blocking work; they end when they are idle for a while.
 const BLOCKING_THREADS_MAX: usize = PEOPLE_MAX + 4;
@@ -64,12 +67,21 @@ impl Drop for HttpHandle {
     }
 }
 
-/// Serves on `listener`, on a thread of its own.
+/// The listening sockets of management, at least one.
+#[derive(Debug, Default)]
+pub struct HttpListeners {
+    /// HTTP.
+    pub plain: Option<TcpListener>,
+    /// HTTPS.
+    pub tls: Option<(TcpListener, ServerTls)>,
+}
+
+/// Serves on the listeners, on a thread of its own.
 ///
 /// # Errors
-/// When the system refuses a thread, or the listener is not usable.
-pub fn start(listener: TcpListener, state: HttpState) -> io::Result<HttpHandle> {
-    start_with(listener, state, ConnectionTimeouts::default())
+/// When the system refuses a thread, or a listener is not usable.
+pub fn start(listeners: HttpListeners, state: HttpState) -> io::Result<HttpHandle> {
+    start_with(listeners, state, ConnectionTimeouts::default())
 }
 
 /// Timeouts of connections.
@@ -92,11 +104,10 @@ impl Default for ConnectionTimeouts {
 
 /// Serves as [`start`] does, with other timeouts.
 pub(super) fn start_with(
-    listener: TcpListener,
+    listeners: HttpListeners,
     state: HttpState,
     times: ConnectionTimeouts,
 ) -> io::Result<HttpHandle> {
-    listener.set_nonblocking(true)?;
     let state = Arc::new(state);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
@@ -105,15 +116,15 @@ pub(super) fn start_with(
         .thread_keep_alive(BLOCKING_THREAD_IDLE)
         .thread_name("kedge-http-io")
         .build()?;
-    let listener = {
+    let listeners = {
         let _inside = runtime.enter();
-        tokio::net::TcpListener::from_std(listener)?
+        OpenListeners::new(listeners)?
     };
     let served = state.clone();
     let thread = std::thread::Builder::new()
         .name("kedge-http".to_owned())
         .spawn(move || {
-            runtime.block_on(accept(listener, served, times));
+            runtime.block_on(accept(listeners, served, times));
             // A call that still blocks on the disk is not awaited.
             runtime.shutdown_background();
         })?;
@@ -123,13 +134,54 @@ pub(super) fn start_with(
     })
 }
 
-async fn accept(
-    listener: tokio::net::TcpListener,
-    state: Arc<HttpState>,
-    times: ConnectionTimeouts,
-) {
+/// The listening sockets, ready to accept.
+struct OpenListeners {
+    plain: Option<tokio::net::TcpListener>,
+    tls: Option<(tokio::net::TcpListener, ServerTls)>,
+}
+
+impl OpenListeners {
+    fn new(listeners: HttpListeners) -> io::Result<Self> {
+        let open = |listener: TcpListener| {
+            listener.set_nonblocking(true)?;
+            tokio::net::TcpListener::from_std(listener)
+        };
+        let tls = listeners
+            .tls
+            .map(|(listener, tls)| Ok::<_, io::Error>((open(listener)?, tls)));
+        Ok(Self {
+            plain: listeners.plain.map(open).transpose()?,
+            tls: tls.transpose()?,
+        })
+    }
+
+    /// Accepts a connection of either socket, with the TLS of its socket.
+    async fn accept(&self) -> io::Result<(TcpStream, SocketAddr, Option<ServerTls>)> {
+        let plain = async {
+            match &self.plain {
+                Some(listener) => listener.accept().await,
+                None => std::future::pending().await,
+            }
+        };
+        let tls = async {
+            match &self.tls {
+                Some((listener, tls)) => (listener.accept().await, tls.clone()),
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            accepted = plain => accepted.map(|(stream, peer)| (stream, peer, None)),
+            (accepted, tls) = tls => accepted.map(|(stream, peer)| (stream, peer, Some(tls))),
+        }
+    }
+}
+
+async fn accept(listeners: OpenListeners, state: Arc<HttpState>, times: ConnectionTimeouts) {
     let app = App::new(state.clone());
     tokio::spawn(threads::follow(state.clone()));
+    if let Some((_, tls)) = &listeners.tls {
+        tokio::spawn(tls::follow_files(tls.clone()));
+    }
     let mut protocol = http1::Builder::new();
     protocol
         .timer(TokioTimer::new())
@@ -139,15 +191,15 @@ async fn accept(
     let mut stopped = std::pin::pin!(state.stopped());
     loop {
         let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
+            accepted = listeners.accept() => accepted,
             // Finished tasks are removed, so that they do not accumulate.
             Some(_) = connections.join_next() => continue,
             () = &mut stopped => break,
         };
         match accepted {
-            Ok((stream, peer)) => {
+            Ok((stream, peer, tls)) => {
                 let slot = Arc::new(state.slots.admit(peer.ip()));
-                let served = serve(stream, &protocol, &app, &state, slot.clone());
+                let served = serve((stream, tls), &protocol, &app, &state, slot.clone());
                 connections.spawn(async move {
                     tokio::select! {
                         () = served => {}
@@ -166,7 +218,7 @@ async fn accept(
             }
         }
     }
-    drop(listener);
+    drop(listeners);
     let all_ended = async { while connections.join_next().await.is_some() {} };
     let _ = tokio::time::timeout(STOP_TIMEOUT, all_ended).await;
 }
@@ -183,30 +235,50 @@ async fn overdue(slot: &ConnectionSlot, unauthenticated: Duration) {
 }
 
 fn serve(
-    stream: TcpStream,
+    (stream, tls): (TcpStream, Option<ServerTls>),
     protocol: &http1::Builder,
     app: &App,
     state: &Arc<HttpState>,
     slot: Arc<ConnectionSlot>,
 ) -> impl Future<Output = ()> + Send + use<> {
-    connection(stream, protocol.clone(), app.clone(), state.clone(), slot)
+    let (protocol, app, state) = (protocol.clone(), app.clone(), state.clone());
+    async move {
+        let Ok(local) = stream.local_addr() else {
+            return;
+        };
+        let mut arrival = PeerConnection {
+            local,
+            slot,
+            certificate_user: None,
+        };
+        set_options(&stream);
+        let Some(tls) = tls else {
+            return connection(stream, &protocol, app, &state, arrival).await;
+        };
+        match handshake(stream, &tls).await {
+            Ok((stream, user)) => {
+                arrival.certificate_user = user;
+                connection(stream, &protocol, app, &state, arrival).await;
+            }
+            Err(why) => tracing::debug!("management: no TLS with a client: {why}"),
+        }
+    }
+}
+
+/// Sets the options of a socket. Without them a connection works as well, only slower or for longer.
+fn set_options(stream: &TcpStream) {
+    let socket = SockRef::from(stream);
+    let _ = socket.set_tcp_nodelay(true);
+    let _ = socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE_IDLE));
 }
 
 async fn connection(
-    stream: TcpStream,
-    protocol: http1::Builder,
+    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    protocol: &http1::Builder,
     app: App,
-    state: Arc<HttpState>,
-    slot: Arc<ConnectionSlot>,
+    state: &HttpState,
+    arrival: PeerConnection,
 ) {
-    let Ok(local) = stream.local_addr() else {
-        return;
-    };
-    let arrival = PeerConnection { local, slot };
-    let socket = SockRef::from(&stream);
-    // Without these options a connection works as well, only slower or for longer.
-    let _ = socket.set_tcp_nodelay(true);
-    let _ = socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE_IDLE));
     let service = service_fn(move |request: Request<Incoming>| {
         let (app, arrival) = (app.clone(), arrival.clone());
         async move {

@@ -9,6 +9,7 @@ use kedge_node::coordination::ClusterControl;
 use kedge_node::password_checks::PasswordChecks;
 use kedge_node::pools::TaskPools;
 use kedge_node::users::Users;
+use kedge_tls::ServerTls;
 use kedge_types::limits::MGMT_UNAUTHENTICATED_MS_MAX;
 use tokio::sync::{Semaphore, watch};
 
@@ -54,6 +55,8 @@ pub struct HttpParts {
     pub data_dir: PathBuf,
     /// The allowed names of the server.
     pub hosts: AllowedHosts,
+    /// TLS, if it is served.
+    pub tls: Option<ServerTls>,
     /// vBuckets of a bucket that is created without `numVBuckets`.
     pub vbuckets_default: u16,
 }

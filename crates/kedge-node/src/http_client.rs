@@ -4,10 +4,13 @@
 
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
+use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use kedge_tls::ClientStream;
+use kedge_tls::rustls::ClientConfig;
 use zeroize::Zeroizing;
 
 /// Timeout of a reply, unless another one is asked for.
@@ -54,6 +57,8 @@ pub struct HttpClient {
     connect: Duration,
     /// For how long a reply is waited for; `None`: for ever.
     patience: Option<Duration>,
+    /// TLS, if the port speaks HTTPS.
+    tls: Option<Arc<ClientConfig>>,
 }
 
 impl std::fmt::Debug for HttpClient {
@@ -93,6 +98,16 @@ impl HttpClient {
             password: password.to_owned().into(),
             connect: TIMEOUT,
             patience: Some(TIMEOUT),
+            tls: None,
+        }
+    }
+
+    /// Returns the client of a port that speaks HTTPS.
+    #[must_use]
+    pub fn over_tls(self, config: Arc<ClientConfig>) -> Self {
+        Self {
+            tls: Some(config),
+            ..self
         }
     }
 
@@ -159,7 +174,7 @@ impl HttpClient {
         ));
         stream.write_all(head.as_bytes()).map_err(broke)?;
         // A server that refuses a request before reading all of it may have replied and closed by now.
-        let sent = stream.write_all(body);
+        let sent = stream.write_all(body).and_then(|()| stream.flush());
         let mut reply = Vec::new();
         match stream.take(REPLY_BYTES_MAX).read_to_end(&mut reply) {
             Err(source) if reply.is_empty() => return Err(broke(source)),
@@ -173,7 +188,7 @@ impl HttpClient {
         parse(&reply).ok_or(HttpError::NotHttp { address })
     }
 
-    fn connect(&self) -> Result<TcpStream, HttpError> {
+    fn connect(&self) -> Result<ClientStream, HttpError> {
         let failed = |source| HttpError::Connect {
             address: self.address(),
             source,
@@ -190,7 +205,8 @@ impl HttpClient {
                     stream
                         .set_write_timeout(Some(self.patience.unwrap_or(TIMEOUT)))
                         .map_err(failed)?;
-                    return Ok(stream);
+                    let opened = ClientStream::open(stream, self.tls.as_ref(), &self.host);
+                    return opened.map_err(failed);
                 }
                 Err(error) => last = error,
             }

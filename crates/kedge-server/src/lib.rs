@@ -22,8 +22,9 @@
 //! let loopback = IpAddr::V4(Ipv4Addr::LOCALHOST);
 //! let config = ServerConfig {
 //!     listen: loopback,
-//!     kv_port: 0,
-//!     mgmt_port: 0,
+//!     kv_port: Some(0),
+//!     mgmt_port: Some(0),
+//!     tls: None,
 //!     memcached: Some(MemcachedConfig {
 //!         listen: loopback,
 //!         port: 0,
@@ -68,4 +69,4 @@ mod error;
 mod server;
 
 pub use error::ServerError;
-pub use server::{MemcachedConfig, Server, ServerConfig, ServerEnvironment};
+pub use server::{MemcachedConfig, Server, ServerConfig, ServerEnvironment, TlsConfig};

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use kedge_bucket::{BucketConfig, RecoveryMode};
+use kedge_bucket::{Bucket, BucketConfig, RecoveryMode};
 use kedge_cluster::Ports;
 use kedge_coordinator::cluster::{ClusterNode, ClusterSetup, check_alone};
 use kedge_coordinator::replication::Replicator;
@@ -17,14 +17,15 @@ use kedge_disk::Disk;
 use kedge_executor::{ExecutorConfig as PoolsConfig, ScheduleError};
 use kedge_frontend::{
     Frontend, FrontendConfig, FrontendLimits, FrontendParts, FrontendSetup, Listeners,
-    MemcachedRules, MemcachedService, Metrics,
+    MemcachedGate, MemcachedRules, MemcachedService, Metrics,
 };
-use kedge_mgmt::{AllowedHosts, HttpHandle, HttpParts, HttpState, ServerStats};
+use kedge_mgmt::{AllowedHosts, HttpHandle, HttpListeners, HttpParts, HttpState, ServerStats};
 use kedge_node::coordination::ClusterControl;
 use kedge_node::password_checks::{LoginDelays, PasswordChecks};
 use kedge_node::pools::TaskPools;
 use kedge_node::registry::{BucketRegistry, RegistryError, RegistrySetup};
 use kedge_node::users::Users;
+use kedge_tls::ServerTls;
 use kedge_types::SystemClock;
 
 use crate::ServerError;
@@ -43,15 +44,30 @@ pub struct MemcachedConfig {
     pub rules: MemcachedRules,
 }
 
+/// TLS and its ports.
+#[derive(Clone, Debug)]
+pub struct TlsConfig {
+    /// The certificates.
+    pub tls: ServerTls,
+    /// The port of the binary protocol over TLS, if it is served; 0 for any free one.
+    pub kv_port: Option<u16>,
+    /// The port of management over HTTPS, if it is served; 0 for any free one.
+    pub mgmt_port: Option<u16>,
+    /// The port of plain memcached clients over TLS, if it is served and they are at all; 0 for any free one.
+    pub memcached_port: Option<u16>,
+}
+
 /// The settings of the server.
 #[derive(Clone, Debug)]
 pub struct ServerConfig {
     /// The address of the KV and management ports.
     pub listen: IpAddr,
-    /// The port of the binary protocol; 0 for any free one.
-    pub kv_port: u16,
-    /// The port of management over HTTP; 0 for any free one.
-    pub mgmt_port: u16,
+    /// The port of the binary protocol, if it is served without TLS; 0 for any free one.
+    pub kv_port: Option<u16>,
+    /// The port of management over HTTP, if it is served; 0 for any free one.
+    pub mgmt_port: Option<u16>,
+    /// TLS, if it is served.
+    pub tls: Option<TlsConfig>,
     /// The service of plain memcached clients, if it is enabled.
     pub memcached: Option<MemcachedConfig>,
     /// The data directory; this process has its lock.
@@ -108,14 +124,18 @@ pub struct Server {
     replicator: Arc<Replicator>,
     frontend: Frontend,
     http: HttpHandle,
+    tls: Option<ServerTls>,
 }
 
 /// The addresses of the listening sockets, with real ports.
 #[derive(Clone, Copy, Debug)]
 struct Addresses {
-    kv: SocketAddr,
-    mgmt: SocketAddr,
+    kv: Option<SocketAddr>,
+    mgmt: Option<SocketAddr>,
+    kv_tls: Option<SocketAddr>,
+    mgmt_tls: Option<SocketAddr>,
     memcached: Option<SocketAddr>,
+    memcached_tls: Option<SocketAddr>,
 }
 
 impl std::fmt::Debug for Server {
@@ -148,12 +168,9 @@ impl Server {
         environment: ServerEnvironment,
     ) -> Result<Self, ServerError> {
         let threads = thread_count(config.threads)?;
-        let Sockets {
-            kv,
-            mgmt,
-            memcached,
-            addresses,
-        } = Sockets::bind(&config)?;
+        let sockets = Sockets::bind(&config)?;
+        let addresses = sockets.addresses;
+        let tls = config.tls.take().map(|it| it.tls);
         config.limits.connections_max = allowed_connections(config.limits.connections_max);
         if config.cluster.is_some() {
             config.limits.connections_for_nodes = config.limits.kept_for_nodes();
@@ -176,8 +193,8 @@ impl Server {
             clock: environment.clock,
             return_memory: environment.return_memory,
         };
-        let mut frontend =
-            Frontend::new(setup, frontend_config(&config, addresses), parts.clone())?;
+        let of_frontend = frontend_config(&config, addresses, &tls);
+        let mut frontend = Frontend::new(setup, of_frontend, parts.clone())?;
         let management = HttpParts {
             buckets: registry.clone(),
             cluster: registry.cluster().clone(),
@@ -187,21 +204,22 @@ impl Server {
             pools: pools.clone(),
             data_dir: config.data_dir,
             hosts,
+            tls: tls.clone(),
             vbuckets_default: config.vbuckets_default,
         };
-        let http = kedge_mgmt::start(mgmt, HttpState::new(management, parts.checks))
+        let listeners = HttpListeners {
+            plain: sockets.mgmt,
+            tls: sockets.mgmt_tls.zip(tls.clone()),
+        };
+        let http = kedge_mgmt::start(listeners, HttpState::new(management, parts.checks))
             .map_err(no_start("the management thread"))?;
         let audit = parts.users.audit().write_by(&pools);
         audit.map_err(no_task("the task of the audit log"))?;
-        let opener = frontend.start(Listeners { kv, memcached })?;
+        let opener = frontend.start(sockets.clients)?;
         let node = node.map(start_node).transpose()?;
         let bucket = config.memcached.map(|it| it.bucket);
-        match (&node, bucket.and_then(|name| registry.get(&name))) {
-            (Some((node, _)), _) => node.when_ready(move || opener.open()),
-            (None, Some(bucket)) => bucket.when_loaded(move || opener.open()),
-            // Clients learn that no bucket exists.
-            (None, None) => opener.open(),
-        }
+        let bucket = bucket.and_then(|name| registry.get(&name));
+        open_memcached_when_ready(opener, node.as_ref().map(|(node, _)| node), bucket);
         Ok(Self {
             addresses,
             registry,
@@ -210,25 +228,50 @@ impl Server {
             replicator,
             frontend,
             http,
+            tls,
         })
     }
 
-    /// The address of the binary protocol, with the real port.
+    /// The address of the binary protocol, with the real port, if it is served without TLS.
     #[must_use]
-    pub fn kv_addr(&self) -> SocketAddr {
+    pub fn kv_addr(&self) -> Option<SocketAddr> {
         self.addresses.kv
     }
 
-    /// The address of management, with the real port.
+    /// The address of management, with the real port, if it is served without TLS.
     #[must_use]
-    pub fn mgmt_addr(&self) -> SocketAddr {
+    pub fn mgmt_addr(&self) -> Option<SocketAddr> {
         self.addresses.mgmt
+    }
+
+    /// The address of the binary protocol over TLS, with the real port, if it is served.
+    #[must_use]
+    pub fn kv_tls_addr(&self) -> Option<SocketAddr> {
+        self.addresses.kv_tls
+    }
+
+    /// The address of management over TLS, with the real port, if it is served.
+    #[must_use]
+    pub fn mgmt_tls_addr(&self) -> Option<SocketAddr> {
+        self.addresses.mgmt_tls
     }
 
     /// The address of the memcached port, if it is enabled, with the real port.
     #[must_use]
     pub fn memcached_addr(&self) -> Option<SocketAddr> {
         self.addresses.memcached
+    }
+
+    /// The address of the memcached port over TLS, with the real port, if it is enabled.
+    #[must_use]
+    pub fn memcached_tls_addr(&self) -> Option<SocketAddr> {
+        self.addresses.memcached_tls
+    }
+
+    /// TLS, if it is served.
+    #[must_use]
+    pub fn tls(&self) -> Option<&ServerTls> {
+        self.tls.as_ref()
     }
 
     /// The buckets.
@@ -313,39 +356,62 @@ fn no_task(what: &'static str) -> impl Fn(ScheduleError) -> ServerError {
 
 /// The listening sockets of the server.
 struct Sockets {
-    kv: TcpListener,
-    mgmt: TcpListener,
-    memcached: Option<TcpListener>,
+    clients: Listeners,
+    mgmt: Option<TcpListener>,
+    mgmt_tls: Option<TcpListener>,
     addresses: Addresses,
 }
 
 impl Sockets {
     fn bind(config: &ServerConfig) -> Result<Self, ServerError> {
-        let kv = bind(SocketAddr::new(config.listen, config.kv_port))?;
-        let mgmt = bind(SocketAddr::new(config.listen, config.mgmt_port))?;
-        let memcached = match &config.memcached {
-            Some(memcached) => Some(bind(SocketAddr::new(memcached.listen, memcached.port))?),
-            None => None,
+        let at = |ip: IpAddr, port: Option<u16>| {
+            let bound = port
+                .map(|port| bind(SocketAddr::new(ip, port)))
+                .transpose()?;
+            Ok::<_, ServerError>(bound.unzip())
         };
-        let addresses = Addresses {
-            kv: kv.1,
-            mgmt: mgmt.1,
-            memcached: memcached.as_ref().map(|(_, address)| *address),
+        let tls = config.tls.as_ref();
+        let (kv, kv_address) = at(config.listen, config.kv_port)?;
+        let (mgmt, mgmt_address) = at(config.listen, config.mgmt_port)?;
+        let (kv_tls, kv_tls_address) = at(config.listen, tls.and_then(|it| it.kv_port))?;
+        let (mgmt_tls, mgmt_tls_address) = at(config.listen, tls.and_then(|it| it.mgmt_port))?;
+        let (memcached, memcached_address) = match &config.memcached {
+            Some(it) => at(it.listen, Some(it.port))?,
+            None => (None, None),
+        };
+        let (memcached_tls, memcached_tls_address) = match &config.memcached {
+            Some(it) => at(it.listen, tls.and_then(|it| it.memcached_port))?,
+            None => (None, None),
         };
         Ok(Self {
-            kv: kv.0,
-            mgmt: mgmt.0,
-            memcached: memcached.map(|(socket, _)| socket),
-            addresses,
+            clients: Listeners {
+                kv,
+                memcached,
+                kv_tls,
+                memcached_tls,
+            },
+            mgmt,
+            mgmt_tls,
+            addresses: Addresses {
+                kv: kv_address,
+                mgmt: mgmt_address,
+                kv_tls: kv_tls_address,
+                mgmt_tls: mgmt_tls_address,
+                memcached: memcached_address,
+                memcached_tls: memcached_tls_address,
+            },
         })
     }
 }
 
 impl Addresses {
     fn ports(&self) -> Ports {
+        let port = |address: Option<SocketAddr>| address.map_or(0, |it| it.port());
         Ports {
-            kv: self.kv.port(),
-            mgmt: self.mgmt.port(),
+            kv: port(self.kv),
+            mgmt: port(self.mgmt),
+            kv_tls: port(self.kv_tls),
+            mgmt_tls: port(self.mgmt_tls),
         }
     }
 }
@@ -376,7 +442,11 @@ fn open_node(
     Ok(Some(node))
 }
 
-fn frontend_config(config: &ServerConfig, addresses: Addresses) -> FrontendConfig {
+fn frontend_config(
+    config: &ServerConfig,
+    addresses: Addresses,
+    tls: &Option<ServerTls>,
+) -> FrontendConfig {
     let memcached = config.memcached.as_ref().zip(addresses.memcached);
     FrontendConfig {
         limits: config.limits.clone(),
@@ -386,6 +456,21 @@ fn frontend_config(config: &ServerConfig, addresses: Addresses) -> FrontendConfi
             bucket: it.bucket.clone(),
             rules: it.rules.clone(),
         }),
+        tls: tls.clone(),
+    }
+}
+
+/// Opens the ports of plain memcached clients when their bucket is loaded, or at once without one: clients learn that it does not
+/// exist then.
+fn open_memcached_when_ready(
+    gate: MemcachedGate,
+    node: Option<&Arc<ClusterNode>>,
+    bucket: Option<Arc<Bucket>>,
+) {
+    match (node, bucket) {
+        (Some(node), _) => node.when_ready(move || gate.open()),
+        (None, Some(bucket)) => bucket.when_loaded(move || gate.open()),
+        (None, None) => gate.open(),
     }
 }
 

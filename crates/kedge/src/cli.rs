@@ -8,7 +8,7 @@ use kedge_cluster::Release;
 
 use crate::tools::couchstore::{FileError, check, dump};
 use crate::tools::{
-    bucket, cluster, collection, compact, import, set, stats, timings, user, vbucket,
+    bucket, cert, cluster, collection, compact, import, set, stats, timings, user, vbucket,
 };
 use crate::{cluster_run, load, output, permissions, serve, settings};
 
@@ -56,6 +56,8 @@ enum Tool {
     Vbucket(vbucket::VbucketArgs),
     #[command(display_order = 12)]
     Cluster(cluster::ClusterArgs),
+    #[command(display_order = 12)]
+    Cert(cert::CertArgs),
     /// Print the version
     #[command(display_order = 13)]
     Version,
@@ -124,6 +126,7 @@ pub fn main(release: Release) -> ExitCode {
         Tool::Dump(args) => finish_file("dump", dump::run(&args).map(|()| 0)),
         Tool::Check(args) => finish_file("check", check::run(&args)),
         Tool::Cluster(args) => finish("cluster", cluster::run(&args)),
+        Tool::Cert(args) => finish("cert", cert::run(&args)),
         Tool::Vbucket(args) => finish("vbucket", vbucket::run(&args)),
         Tool::Import(args) => finish("import", import::run(&args)),
         Tool::Version => finish(

@@ -6,12 +6,17 @@ use kedge_types::limits::BUCKET_NAME_BYTES_MAX;
 
 /// Port of the key-value protocol.
 pub const KV_PORT: u16 = 11210;
+/// Port of the key-value protocol over TLS.
+pub const KV_TLS_PORT: u16 = 11207;
 /// Port of plain memcached.
 pub const MEMCACHED_PORT: u16 = 11211;
 /// Port of Redis.
 pub const REDIS_PORT: u16 = 6379;
 /// Port of management over HTTP.
 pub const MGMT_PORT: u16 = 8091;
+
+/// Port of management over HTTPS.
+pub const MGMT_TLS_PORT: u16 = 18091;
 
 /// The protocol at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +49,8 @@ impl Scheme {
 pub struct ServerUrl {
     /// The protocol; `None` if the text has no scheme.
     pub scheme: Option<Scheme>,
+    /// True if the scheme asks for TLS.
+    pub tls: bool,
     /// Host name or address, without the brackets of IPv6.
     pub host: String,
     /// The port, if given.
@@ -57,10 +64,12 @@ pub struct ServerUrl {
 #[non_exhaustive]
 pub enum TargetError {
     /// The scheme is unknown.
-    #[error("unknown scheme \"{0}\"; known are couchbase, memcached, redis and http")]
+    #[error(
+        "unknown scheme \"{0}\"; known are couchbase, couchbases, memcached, redis, http and https"
+    )]
     Scheme(String),
-    /// TLS is not supported.
-    #[error("{0} asks for TLS, which is not supported yet; use couchbase:// or http://")]
+    /// TLS is not supported with this protocol.
+    #[error("{0} asks for TLS, which is supported with couchbases:// and https:// only")]
     Tls(String),
     /// The host is missing.
     #[error("no host in \"{0}\"; expected SCHEME://HOST:PORT/BUCKET")]
@@ -80,9 +89,12 @@ impl ServerUrl {
     /// # Errors
     /// [`TargetError`] with the reason.
     pub fn parse(text: &str) -> Result<Self, TargetError> {
-        let (scheme, rest) = match text.split_once("://") {
-            Some((scheme, rest)) => (Some(parse_scheme(scheme)?), rest),
-            None => (None, text),
+        let (scheme, tls, rest) = match text.split_once("://") {
+            Some((scheme, rest)) => {
+                let (scheme, tls) = parse_scheme(scheme)?;
+                (Some(scheme), tls, rest)
+            }
+            None => (None, false, text),
         };
         let rest = rest.split('?').next().unwrap_or_default();
         let (place, bucket) = match rest.split_once('/') {
@@ -103,6 +115,7 @@ impl ServerUrl {
         }
         Ok(Self {
             scheme,
+            tls,
             host: host.to_owned(),
             port,
             bucket: bucket.map(str::to_owned),
@@ -112,7 +125,11 @@ impl ServerUrl {
     /// Returns the port, or the scheme's default port if the text has none.
     #[must_use]
     pub fn port_or(&self, scheme: Scheme) -> u16 {
-        self.port.unwrap_or_else(|| scheme.default_port())
+        self.port.unwrap_or(match (scheme, self.tls) {
+            (Scheme::Couchbase, true) => KV_TLS_PORT,
+            (Scheme::Http, true) => MGMT_TLS_PORT,
+            _ => scheme.default_port(),
+        })
     }
 }
 
@@ -126,13 +143,16 @@ impl fmt::Display for ServerUrl {
     }
 }
 
-fn parse_scheme(scheme: &str) -> Result<Scheme, TargetError> {
+/// Returns the protocol, and true if it is over TLS.
+fn parse_scheme(scheme: &str) -> Result<(Scheme, bool), TargetError> {
     match scheme {
-        "couchbase" => Ok(Scheme::Couchbase),
-        "memcached" => Ok(Scheme::Memcached),
-        "redis" => Ok(Scheme::Redis),
-        "http" => Ok(Scheme::Http),
-        "couchbases" | "https" | "rediss" => Err(TargetError::Tls(format!("{scheme}://"))),
+        "couchbase" => Ok((Scheme::Couchbase, false)),
+        "couchbases" => Ok((Scheme::Couchbase, true)),
+        "memcached" => Ok((Scheme::Memcached, false)),
+        "redis" => Ok((Scheme::Redis, false)),
+        "http" => Ok((Scheme::Http, false)),
+        "https" => Ok((Scheme::Http, true)),
+        "rediss" => Err(TargetError::Tls(format!("{scheme}://"))),
         other => Err(TargetError::Scheme(other.to_owned())),
     }
 }
@@ -164,6 +184,7 @@ mod tests {
     ) -> Result<ServerUrl, TargetError> {
         Ok(ServerUrl {
             scheme,
+            tls: false,
             host: host.into(),
             port,
             bucket: bucket.map(str::to_owned),
@@ -201,8 +222,13 @@ mod tests {
             ),
             (
                 "couchbases://h",
-                Err(TargetError::Tls("couchbases://".into())),
+                target(Some(Couchbase), "h", None, None).map(|it| ServerUrl { tls: true, ..it }),
             ),
+            (
+                "https://h:1",
+                target(Some(Http), "h", Some(1), None).map(|it| ServerUrl { tls: true, ..it }),
+            ),
+            ("rediss://h", Err(TargetError::Tls("rediss://".into()))),
             ("ftp://h", Err(TargetError::Scheme("ftp".into()))),
             (
                 "couchbase://",
@@ -215,6 +241,9 @@ mod tests {
         for (text, expected) in table {
             assert_eq!(ServerUrl::parse(text), expected, "{text}");
         }
+        let port = |text, scheme| ServerUrl::parse(text).expect("it is valid").port_or(scheme);
+        assert_eq!(port("couchbases://h", Couchbase), KV_TLS_PORT);
+        assert_eq!(port("https://h", Http), MGMT_TLS_PORT);
         assert_eq!(
             ServerUrl::parse(&format!("h/{}", "b".repeat(101))),
             Err(TargetError::Bucket)

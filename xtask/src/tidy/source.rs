@@ -102,6 +102,10 @@ const THREADS: Reserved = Reserved {
             "accepts connections",
         ),
         (
+            "crates/kedge-mgmt/src/tls.rs",
+            "loads files of TLS that have changed",
+        ),
+        (
             "crates/kedge-mgmt/src/threads.rs",
             "starts and ends threads of the pools themselves",
         ),

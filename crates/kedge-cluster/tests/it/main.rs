@@ -44,10 +44,7 @@ pub(crate) fn view() -> (ClusterView, Arc<AtomicI64>) {
     let sink = saved.clone();
     let view = ClusterView::new(
         state(),
-        Ports {
-            kv: 11210,
-            mgmt: 8091,
-        },
+        Ports::plain(11210, 8091),
         [bucket("default", 4)],
         Box::new(move |state| {
             sink.store(state.rev, Ordering::SeqCst);

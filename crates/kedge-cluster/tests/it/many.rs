@@ -3,7 +3,7 @@
 use expect_test::expect;
 use kedge_cluster::{
     ChangeKind, ClusterChange, ClusterMap, ClusterView, External, MapNode, Ports, SERVER_GROUP,
-    plan_failover,
+    TlsPorts, plan_failover,
 };
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -17,6 +17,7 @@ fn nodes(count: usize) -> Vec<MapNode> {
         host: format!("10.0.0.{}", n + 1),
         kv_port: 11210,
         mgmt_port: 8091,
+        tls: TlsPorts::default(),
         external: None,
         server_group: SERVER_GROUP.to_owned(),
         failed: false,
@@ -36,10 +37,7 @@ fn map_of(nodes: Vec<MapNode>, replicas: u8) -> ClusterMap {
     map
 }
 
-const PORTS: Ports = Ports {
-    kv: 11210,
-    mgmt: 8091,
-};
+const PORTS: Ports = Ports::plain(11210, 8091);
 
 fn with_bucket(mut map: ClusterMap, vbuckets: u16) -> ClusterMap {
     let settings = json!({ "uuid": "1b".repeat(16) });
@@ -82,6 +80,68 @@ fn a_config_of_three_nodes() {
 }
 
 #[test]
+fn config_names_the_ports_of_tls_of_the_nodes_that_have_some() {
+    let mut nodes = nodes(3);
+    let external = |kv_port| External {
+        host: "kedge.example".to_owned(),
+        kv_port,
+        mgmt_port: None,
+    };
+    nodes[1].tls = TlsPorts {
+        kv: 11_207,
+        mgmt: 18_091,
+        external_kv: 30_207,
+        external_mgmt: 0,
+    };
+    nodes[1].external = Some(external(Some(30_210)));
+    // It does not serve TLS, whatever another network has.
+    nodes[2].tls.external_kv = 30_207;
+    nodes[2].external = Some(external(None));
+    let view = ClusterView::following(Ports {
+        kv_tls: 1,
+        mgmt_tls: 2,
+        ..PORTS
+    });
+    view.adopt(&with_bucket(map_of(nodes, 1), 3), Some(0));
+    let config = parse(&view.bucket_config("default", "::1").expect("exists").json);
+    let of = |node: usize| &config["nodesExt"][node];
+    // The node's own ports are those on which it listens.
+    let own = json!({ "kv": 11210, "kvSSL": 1, "mgmt": 8091, "mgmtSSL": 2 });
+    assert_eq!(of(0)["services"], own);
+    let other = json!({ "kv": 11210, "kvSSL": 11207, "mgmt": 8091, "mgmtSSL": 18091 });
+    assert_eq!(of(1)["services"], other);
+    let outside = json!({ "kv": 30210, "kvSSL": 30207, "mgmt": 8091, "mgmtSSL": 18091 });
+    let addresses = |node| &of(node)["alternateAddresses"]["external"]["ports"];
+    assert_eq!(*addresses(1), outside);
+    let plain = json!({ "kv": 11210, "mgmt": 8091 });
+    assert_eq!((&of(2)["services"], addresses(2)), (&plain, &plain));
+    assert_eq!(
+        config["nodes"][1]["ports"],
+        json!({ "direct": 11210, "httpsMgmt": 18091 })
+    );
+}
+
+#[test]
+fn config_of_a_node_without_plain_ports_names_those_of_tls() {
+    let view = ClusterView::following(Ports {
+        kv_tls: 11_207,
+        mgmt_tls: 18_091,
+        ..Ports::default()
+    });
+    let map = with_bucket(first_map(1, 0), 1);
+    view.adopt(&map, Some(0));
+    let config = parse(&view.bucket_config("default", "::1").expect("exists").json);
+    let services = json!({ "kvSSL": 11207, "mgmtSSL": 18091 });
+    assert_eq!(config["nodesExt"][0]["services"], services);
+    assert_eq!(config["nodes"][0]["hostname"], "10.0.0.1:18091");
+    assert_eq!(config["nodes"][0]["ports"], json!({ "httpsMgmt": 18091 }));
+    assert_eq!(
+        config["vBucketServerMap"]["serverList"],
+        json!(["10.0.0.1:11207"])
+    );
+}
+
+#[test]
 fn config_of_loopback_nodes_has_the_host_that_the_client_used() {
     let mut nodes = nodes(2);
     for (n, node) in (0..).zip(&mut nodes) {
@@ -89,10 +149,7 @@ fn config_of_loopback_nodes_has_the_host_that_the_client_used() {
         node.kv_port = 12_000 + 2 * n;
         node.mgmt_port = 9_000 + n;
     }
-    let view = ClusterView::following(Ports {
-        kv: 12_000,
-        mgmt: 9_000,
-    });
+    let view = ClusterView::following(Ports::plain(12_000, 9_000));
     view.adopt(&with_bucket(map_of(nodes, 1), 2), Some(0));
     for (host, kv) in [
         ("192.168.1.9", ["192.168.1.9:12000", "192.168.1.9:12002"]),

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use kedge_cluster::{
-    CatchUp, ClusterError, ClusterMap, ClusterView, MapNode, Ports, plan_add_node, plan_balance,
-    plan_failover, plan_move, plan_node_change, plan_recovery, plan_remove_node,
+    CatchUp, ClusterError, ClusterMap, ClusterView, CompatLevel, MapNode, Ports, TlsPorts,
+    plan_add_node, plan_balance, plan_failover, plan_move, plan_node_change, plan_recovery,
+    plan_remove_node,
 };
 use kedge_types::limits::CLUSTER_NODES_MAX;
 use proptest::prelude::*;
@@ -22,6 +23,7 @@ fn node(number: usize) -> MapNode {
         host: "10.0.1.1".to_owned(),
         kv_port: 11210,
         mgmt_port: 8091,
+        tls: TlsPorts::default(),
         external: None,
         server_group: "east".to_owned(),
         failed: false,
@@ -96,10 +98,7 @@ fn map_says_since_when_a_node_is_a_member() {
 }
 
 fn config(map: &ClusterMap, me: u16) -> Value {
-    let view = ClusterView::following(Ports {
-        kv: 11210,
-        mgmt: 8091,
-    });
+    let view = ClusterView::following(Ports::plain(11210, 8091));
     view.adopt(map, Some(me));
     let config = view.bucket_config("b", "10.9.9.9").expect("it is there");
     serde_json::from_slice(&config.json).expect("a config is JSON")
@@ -233,6 +232,33 @@ fn node_gets_another_address_and_server_group() {
         plan_node_change(&after, &node(1)),
         Err(ClusterError::NoNode(_))
     ));
+}
+
+#[test]
+fn ports_of_tls_need_compatibility_level_2() {
+    let mut first = map(2, 1, 4);
+    first.level = CompatLevel::FIRST;
+    let mut node = first.nodes[&1].clone();
+    node.tls.kv = 11_207;
+    let same = plan_node_change(&first, &node).expect("it is there");
+    assert_eq!(same, None, "older releases cannot read the ports");
+    let added = MapNode {
+        name: "n_9".to_owned(),
+        uuid: "9".repeat(32),
+        ..node.clone()
+    };
+    let next = plan_add_node(&first, added).expect("it is new");
+    assert_eq!(next.nodes[&2].tls, TlsPorts::default());
+    first.level = CompatLevel::HIGHEST;
+    let raised = plan_node_change(&first, &node).expect("it is there");
+    let raised = raised.expect("the level has them");
+    assert_eq!(raised.nodes[&1].tls.kv, 11_207);
+    let json = raised.to_json();
+    assert_eq!(ClusterMap::from_json(&json).expect("it is valid"), raised);
+    let mut old = raised;
+    old.level = CompatLevel::FIRST;
+    let error = ClusterMap::from_json(&old.to_json()).expect_err("it has the ports");
+    assert!(error.to_string().contains("the ports of TLS"), "{error}");
 }
 
 /// All members have the same of all buckets.

@@ -7,7 +7,7 @@ use kedge_cluster::{ChangeKind, ClusterError, ClusterState, ClusterView, Ports};
 
 use crate::{bucket, state, view};
 
-const PORTS: Ports = Ports { kv: 1, mgmt: 2 };
+const PORTS: Ports = Ports::plain(1, 2);
 
 #[test]
 fn every_change_saves_a_new_revision_before_publishing_it() {

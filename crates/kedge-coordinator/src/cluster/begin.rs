@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use kedge_cluster::{
     CLUSTER_USER, ClusterError, ClusterMap, ClusterSecret, External, FailoverAttempt, MapNode,
-    NodeRecord, Ports, Release, uuid_text,
+    NodeRecord, Ports, Release, TlsPorts, uuid_text,
 };
 use kedge_coordination::{CoordinationError, StoreAddress, Transaction};
 use kedge_disk::Disk;
@@ -36,6 +36,8 @@ pub struct NodeOptions {
     pub host: String,
     /// The address for clients of another network.
     pub external: Option<External>,
+    /// The ports of TLS for clients of another network.
+    pub external_tls: TlsPorts,
     /// The server group.
     pub server_group: String,
     /// The parameters of the lease.
@@ -130,6 +132,11 @@ impl ClusterSetup {
             host: self.options.host.clone(),
             kv_port: ports.kv,
             mgmt_port: ports.mgmt,
+            tls: TlsPorts {
+                kv: ports.kv_tls,
+                mgmt: ports.mgmt_tls,
+                ..self.options.external_tls
+            },
             external: self.options.external.clone(),
             server_group: self.options.server_group.clone(),
             failed: false,

@@ -53,8 +53,8 @@ use std::time::Duration;
 
 use kedge_bucket::BucketConfig;
 use kedge_cluster::{
-    CLUSTER_USER, ClusterError, ClusterMap, CompatLevel, Fences, MapNode, Ports, Revision,
-    TakenVbucket,
+    CLUSTER_USER, ClusterError, ClusterMap, CompatLevel, Feature, Fences, MapNode, Ports, Revision,
+    TakenVbucket, TlsPorts,
 };
 use kedge_node::registry::BucketRegistry;
 use kedge_node::users::Users;
@@ -294,6 +294,15 @@ pub fn first_map(
     bucket: Option<&BucketConfig>,
     level: CompatLevel,
 ) -> Result<ClusterMap, ClusterError> {
+    let has_tls = level >= Feature::TlsPorts.level();
+    let nodes = nodes.into_iter().map(|node| MapNode {
+        tls: if has_tls {
+            node.tls
+        } else {
+            TlsPorts::default()
+        },
+        ..node
+    });
     let mut map = ClusterMap::new(new_uuid(), replicas, nodes)?;
     map.level = level;
     if let Some(config) = bucket {

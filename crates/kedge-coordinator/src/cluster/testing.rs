@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use kedge_auth::UserStore;
 use kedge_bucket::{Completion, Completions, Cookie, RecoveryMode};
-use kedge_cluster::{ClusterMap, MapNode, Ports, Release, SERVER_GROUP};
+use kedge_cluster::{ClusterMap, MapNode, Ports, Release, SERVER_GROUP, TlsPorts};
 use kedge_coordination::lease::LeaseTiming;
 use kedge_coordination::{StoreAddress, Transaction};
 use kedge_disk::{Disk, SimDisk};
@@ -28,6 +28,7 @@ pub(super) fn map(names: &[&str]) -> ClusterMap {
         host: "127.0.0.1".to_owned(),
         kv_port: 11_000 + at,
         mgmt_port: 9_000 + at,
+        tls: TlsPorts::default(),
         external: None,
         server_group: SERVER_GROUP.to_owned(),
         failed: false,
@@ -36,7 +37,7 @@ pub(super) fn map(names: &[&str]) -> ClusterMap {
     ClusterMap::new(new_uuid(), 0, nodes).expect("the names are valid")
 }
 
-const PORTS: Ports = Ports { kv: 1, mgmt: 2 };
+const PORTS: Ports = Ports::plain(1, 2);
 
 struct Nobody;
 
@@ -89,6 +90,7 @@ pub(super) fn node(store: &Path) -> Arc<ClusterNode> {
         name: "n_0".to_owned(),
         host: "127.0.0.1".to_owned(),
         external: None,
+        external_tls: TlsPorts::default(),
         server_group: SERVER_GROUP.to_owned(),
         lease: LeaseOptions {
             timing,

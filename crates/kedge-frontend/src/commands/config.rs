@@ -36,7 +36,7 @@ pub(super) fn select_bucket(
             (Some(user), _) => Rights::of(&users, user, Some(name)).allow(Rights::ACCESS),
             (None, ConnectionKind::Couchbase) => false,
             // Without a login, plain memcached clients have the bucket of their port only.
-            (None, ConnectionKind::Memcached) => shared.memcached_bucket.as_deref() == Some(name),
+            (None, ConnectionKind::Memcached) => shared.memcached.bucket.as_deref() == Some(name),
         };
         if !may {
             return Err(REFUSED);
@@ -55,7 +55,7 @@ pub(super) fn list_buckets(
     let users = shared.users.read();
     let seen = |name: &str| match command.session.login.user() {
         Some(user) => users.allows(user, Privilege::Access, Some(name)),
-        None => shared.memcached_bucket.as_deref() == Some(name),
+        None => shared.memcached.bucket.as_deref() == Some(name),
     };
     let buckets = shared.registry.list();
     let names: Vec<&str> = buckets

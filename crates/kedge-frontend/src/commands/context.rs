@@ -235,7 +235,7 @@ impl<'r> CommandContext<'_, '_, 'r> {
     /// `TooBig`.
     #[inline]
     pub(crate) fn check_item_size(&self) -> Result<(), CommandFailure> {
-        let max = self.turn.shared.memcached_rules.item_bytes_max;
+        let max = self.turn.shared.memcached.rules.item_bytes_max;
         let is_memcached = self.session.kind() == ConnectionKind::Memcached;
         if is_memcached && self.request.value.len() > max {
             return Err(Status::TooBig.into());

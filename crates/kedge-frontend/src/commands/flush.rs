@@ -16,7 +16,7 @@ pub(super) fn flush(
     let wire = Flush::decode(command.request)?;
     let shared = command.turn.shared;
     let is_memcached = command.session.kind() == ConnectionKind::Memcached;
-    if is_memcached && !shared.memcached_rules.flush_all {
+    if is_memcached && !shared.memcached.rules.flush_all {
         return Err(CommandFailure::new(
             Status::AuthError,
             "flush_all not allowed",

@@ -94,7 +94,7 @@ pub(super) fn sizes(each: AddStat<'_>) {
 
 /// `conns`: the listening socket, and the connections of its port by number.
 pub(super) fn connections(shared: &ServerContext, session: &Session, each: AddStat<'_>) {
-    let list = &shared.memcached_connections;
+    let list = &shared.memcached.connections;
     let Some(listen) = list.listen() else {
         return;
     };
@@ -112,9 +112,9 @@ pub(super) fn connections(shared: &ServerContext, session: &Session, each: AddSt
 
 /// The settings of memcached, beside those for all clients.
 pub(super) fn settings(shared: &ServerContext, each: AddStat<'_>) {
-    let rules = &shared.memcached_rules;
+    let rules = &shared.memcached.rules;
     let yes = |it| if it { "yes" } else { "no" };
-    if let Some(listen) = shared.memcached_connections.listen() {
+    if let Some(listen) = shared.memcached.connections.listen() {
         each("tcpport", &listen.port().to_string());
         each("inter", &listen.ip().to_string());
     }
@@ -133,7 +133,7 @@ pub(super) fn settings(shared: &ServerContext, each: AddStat<'_>) {
 /// The largest value that a client may send, in bytes.
 pub(super) fn item_bytes_max(shared: &ServerContext, is_memcached: bool) -> usize {
     if is_memcached {
-        shared.memcached_rules.item_bytes_max
+        shared.memcached.rules.item_bytes_max
     } else {
         VALUE_BYTES_MAX
     }

@@ -50,7 +50,8 @@ pub(crate) use misc::plain_version;
 pub(crate) use observe::observed;
 pub(crate) use range_scan::is_partial;
 pub(crate) use sasl::{
-    auth_file_user, check_plain_delay, log_in_of_auth_file, logged_in, submit_login, take_login,
+    audit_login, auth_file_user, check_plain_delay, log_in_of_auth_file, logged_in,
+    on_user_changed, submit_login, take_login,
 };
 pub(crate) use stat::StatRequest;
 pub(crate) use stat_steps::answer;

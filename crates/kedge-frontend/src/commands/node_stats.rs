@@ -43,6 +43,7 @@ pub(super) fn connections(shared: &ServerContext, session: &Session, each: AddSt
         each(&format!("thread_{thread}:connections"), &count.to_string());
     }
     each("this:peer", &session.peer.to_string());
+    each("this:ssl", if session.is_tls() { "true" } else { "false" });
     each("this:user", session.login.user().unwrap_or_default());
     each("this:in_flight", &session.in_flight().to_string());
     each("this:features", &format!("{:?}", session.protocol.features));
@@ -87,7 +88,7 @@ pub(super) fn settings(shared: &ServerContext, session: &Session, each: AddStat<
             .bucket
             .as_ref()
             .is_some_and(|bucket| bucket.config().flush_enabled);
-        let enabled = enabled && (!is_memcached || shared.memcached_rules.flush_all);
+        let enabled = enabled && (!is_memcached || shared.memcached.rules.flush_all);
         if enabled { "yes" } else { "no" }
     });
     if let Some(bucket) = &session.bucket {

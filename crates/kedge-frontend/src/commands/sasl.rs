@@ -23,7 +23,7 @@ const TOO_SOON: &str = "too soon after wrong passwords";
 /// Refuses the SASL commands of memcached clients while there are no users, as memcached without SASL does.
 fn check_users(command: &CommandContext<'_, '_, '_>) -> Result<(), CommandFailure> {
     let shared = command.turn.shared;
-    let nobody = shared.memcached_rules.auth_file.is_none() && shared.users.read().is_empty();
+    let nobody = shared.memcached.rules.auth_file.is_none() && shared.users.read().is_empty();
     if nobody && command.session.kind() == ConnectionKind::Memcached {
         return Err(Status::UnknownCommand.into());
     }
@@ -51,7 +51,7 @@ pub(super) fn auth(
     command.session.login.take_exchange();
     let Some(mechanism) = Mechanism::from_name(start.mechanism) else {
         Metrics::count(&shared.metrics.auth_errors);
-        audit(
+        audit_login(
             command.session,
             shared,
             EventKind::LoginFailed,
@@ -104,7 +104,7 @@ fn check_delay(session: &Session, shared: &ServerContext, user: &str) -> Result<
     if refusal.is_none() {
         return Ok(());
     }
-    audit(session, shared, EventKind::LoginFailed, user, TOO_SOON);
+    audit_login(session, shared, EventKind::LoginFailed, user, TOO_SOON);
     Err(Status::TemporaryFailure)
 }
 
@@ -163,7 +163,7 @@ pub(crate) fn auth_file_user<'m>(
     shared: &ServerContext,
     message: &'m [u8],
 ) -> Option<&'m str> {
-    let file = shared.memcached_rules.auth_file.as_ref()?;
+    let file = shared.memcached.rules.auth_file.as_ref()?;
     match session.kind() {
         ConnectionKind::Memcached => file.allows_plain(message),
         ConnectionKind::Couchbase => None,
@@ -172,19 +172,27 @@ pub(crate) fn auth_file_user<'m>(
 
 /// Logs a user of the `authfile` in.
 pub(crate) fn log_in_of_auth_file(session: &mut Session, shared: &ServerContext, user: &str) {
-    audit(session, shared, EventKind::LoggedIn, user, "");
+    audit_login(session, shared, EventKind::LoggedIn, user, "");
     let guard = shared.checks.guard();
     guard.note(session.peer.ip(), user, true);
     session.login.log_in_of_auth_file(user);
     on_user_changed(session, shared);
 }
 
-fn on_user_changed(session: &mut Session, shared: &ServerContext) {
+/// The connection has another user, or none.
+pub(crate) fn on_user_changed(session: &mut Session, shared: &ServerContext) {
     session.update_login_list(shared);
     session.refresh(shared);
 }
 
-fn audit(session: &Session, shared: &ServerContext, what: EventKind, user: &str, reason: &str) {
+/// Writes a login to the audit log.
+pub(crate) fn audit_login(
+    session: &Session,
+    shared: &ServerContext,
+    what: EventKind,
+    user: &str,
+    reason: &str,
+) {
     shared.users.audit().put(&AuditEvent {
         peer: Some(session.peer),
         reason,
@@ -227,7 +235,7 @@ pub(crate) fn take_login(
             if !session.login.take_client_slot(turn.shared, user, kind) {
                 return Err(Status::TemporaryFailure);
             }
-            audit(session, turn.shared, EventKind::LoggedIn, user, "");
+            audit_login(session, turn.shared, EventKind::LoggedIn, user, "");
             session.login.log_in(user);
             on_user_changed(session, turn.shared);
         }
@@ -236,7 +244,7 @@ pub(crate) fn take_login(
             let user = login.session.claimed_user().unwrap_or_default();
             tracing::info!(peer = %session.peer, user, reason = ?why, "a login failed");
             let reason = why.map_or_else(String::new, |why| format!("{why:?}"));
-            audit(session, turn.shared, EventKind::LoginFailed, user, &reason);
+            audit_login(session, turn.shared, EventKind::LoginFailed, user, &reason);
             Metrics::count(&turn.shared.metrics.auth_errors);
             session.login.log_out();
             on_user_changed(session, turn.shared);

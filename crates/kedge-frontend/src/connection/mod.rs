@@ -3,28 +3,33 @@
 //! Bytes are received into a buffer that the connections of a thread share, and executed from there. Only the beginning
 //! of a frame whose rest has not come is kept with the connection, so an idle one holds no buffer.
 
+mod byte_queue;
 mod grant;
 mod offload;
 mod socket;
 mod timers;
-mod unexecuted;
+mod tls;
 
 use std::io;
 
 use kedge_node::output::Output;
+use kedge_tls::FailureReason;
 use mio::net::TcpStream;
 
+use crate::certificate_login::log_in_by_certificate;
 use crate::conversation::{OffloadOutcome, OffloadResult, OffloadedSession, OffloadedWork};
 use crate::limits::{FrontendLimits, RECEIVE_BUFFER_BYTES};
-use crate::metrics::ThreadMetrics;
+use crate::metrics::{Metrics, ThreadMetrics};
 use crate::request_memory::{ClientClass, MemoryGrant};
 use crate::server_context::ServerContext;
 use crate::session::{Flow, Halt, Session, SessionTurn};
+use byte_queue::ByteQueue;
 use grant::RequestGrant;
 use offload::Offload;
-use socket::ClientSocket;
+pub(crate) use socket::ClientSocket;
+use socket::SocketTurn;
 use timers::{ConnectionTimers, TimedState};
-use unexecuted::UnexecutedBytes;
+pub(crate) use tls::TlsBuffers;
 
 /// Bytes of a long text line that are received before the line is parsed again.
 const LINE_PIECE_BYTES: usize = 64 << 10;
@@ -48,7 +53,7 @@ pub(crate) enum ConnectionAction {
 pub(crate) struct FrontEndConnection {
     socket: ClientSocket,
     pub(crate) session: Session,
-    unexecuted: UnexecutedBytes,
+    unexecuted: ByteQueue,
     pub(crate) out: Output,
     halt: Halt,
     /// True if no request is read any more; the connection ends when those in flight are answered.
@@ -68,6 +73,7 @@ pub(crate) struct ThreadBuffers<'l> {
     pub(crate) receive: &'l mut [u8],
     /// Output buffers that no connection uses.
     pub(crate) outputs: &'l mut OutputPool,
+    pub(crate) tls: &'l mut TlsBuffers,
     pub(crate) metrics: &'l ThreadMetrics,
 }
 
@@ -93,11 +99,11 @@ impl OutputPool {
 }
 
 impl FrontEndConnection {
-    pub(crate) fn new(stream: TcpStream, session: Session, now_ns: u64) -> Self {
+    pub(crate) fn new(socket: ClientSocket, session: Session, now_ns: u64) -> Self {
         Self {
-            socket: ClientSocket::new(stream),
+            socket,
             session,
-            unexecuted: UnexecutedBytes::default(),
+            unexecuted: ByteQueue::default(),
             out: Output::default(),
             halt: Halt::NeedBytes(1),
             is_draining: false,
@@ -157,20 +163,20 @@ impl FrontEndConnection {
         if self.offload.is_away() {
             return ConnectionAction::Offload;
         }
-        if self.unexecuted.is_empty() {
+        if self.unexecuted.is_empty() && self.socket.held_bytes() == 0 {
             self.grant.release(turn.shared);
         }
         if self.session.dcp.has_ended() {
             return ConnectionAction::Close;
         }
-        let again = match self.stream(turn, buffers.metrics) {
+        let again = match self.stream(turn, buffers) {
             Ok(more) => again | more,
             Err(error) => return self.on_error(&error),
         };
         self.update_timers(turn.now.mono_ns);
         if self.out.is_empty() {
             buffers.outputs.give(std::mem::take(&mut self.out));
-            if self.is_over() {
+            if self.is_over() && !self.socket.has_unsent() {
                 return ConnectionAction::Close;
             }
         }
@@ -184,6 +190,11 @@ impl FrontEndConnection {
     /// Returns true if an answer may continue.
     fn has_room(&self, shared: &ServerContext) -> bool {
         self.out.queued() <= shared.limits.queued_bytes_max
+    }
+
+    /// Returns true if output waits for the socket.
+    fn has_output(&self) -> bool {
+        !self.out.is_empty() || self.socket.has_unsent()
     }
 
     /// Returns true if neither requests nor replies will follow.
@@ -235,7 +246,16 @@ impl FrontEndConnection {
     }
 
     fn on_error(&mut self, error: &io::Error) -> ConnectionAction {
-        tracing::debug!(peer = %self.session.peer, %error, "a connection was lost");
+        let peer = self.session.peer;
+        match self.tls_failure() {
+            Some(FailureReason::NotTls) => {
+                tracing::debug!(%peer, %error, "a client without TLS connected to a TLS port");
+            }
+            Some(reason) => {
+                tracing::debug!(%peer, reason = reason.label(), %error, "a TLS handshake failed");
+            }
+            None => tracing::debug!(%peer, %error, "a connection was lost"),
+        }
         ConnectionAction::Close
     }
 
@@ -256,12 +276,12 @@ impl FrontEndConnection {
                 Halt::Close | Halt::Malformed | Halt::Parked => return Ok(false),
                 Halt::Slice => return Ok(true),
                 Halt::Long(len) => {
-                    self.send(buffers.metrics)?;
+                    self.send(buffers)?;
                     self.offload_request(len, turn);
                     return Ok(false);
                 }
                 Halt::Full => {
-                    self.send(buffers.metrics)?;
+                    self.send(buffers)?;
                     if !self.out.is_empty() {
                         return Ok(self.socket.is_writable());
                     }
@@ -302,6 +322,7 @@ impl FrontEndConnection {
 
     fn may_receive(&mut self, need: usize, shared: &ServerContext) -> bool {
         let (id, class) = (self.session.id(), self.client_class());
+        let need = self.socket.memory_need(need);
         self.grant.may_receive(need, id, class, shared)
     }
 
@@ -351,7 +372,7 @@ impl FrontEndConnection {
     ) -> io::Result<usize> {
         let kept = self.unexecuted.len();
         if need > RECEIVE_BUFFER_BYTES {
-            return self.receive_large(need, buffers.metrics);
+            return self.receive_large(need, turn, buffers);
         }
         assert!(
             kept < RECEIVE_BUFFER_BYTES,
@@ -362,12 +383,22 @@ impl FrontEndConnection {
             .grant
             .receive_max(room, self.client_class(), turn.shared);
         let free = &mut buffers.receive[kept..kept + space];
-        let count = self.socket.receive(free, buffers.metrics)?;
+        let mut aids = SocketTurn {
+            metrics: buffers.metrics,
+            tls: buffers.tls,
+            is_over: &|| turn.is_over(),
+        };
+        let count = self.socket.receive(free, &mut aids)?;
+        // The time of the first command starts now. With TLS, time has passed even if no byte of a request came.
+        if count > 0 || self.socket.tls().is_some() {
+            turn.last_ns = turn.shared.clock.mono_ns();
+        }
+        if self.socket.take_handshake() {
+            self.on_handshake(turn.shared)?;
+        }
         if count == 0 {
             return Ok(0);
         }
-        // The time of the first command starts now.
-        turn.last_ns = turn.shared.clock.mono_ns();
         buffers.receive[..kept].copy_from_slice(self.unexecuted.as_slice());
         let filled = &buffers.receive[..kept + count];
         let (consumed, halt) = self.session.on_bytes(turn, filled, &mut self.out);
@@ -380,17 +411,72 @@ impl FrontEndConnection {
     }
 
     /// Receives the rest of a frame that does not fit into the shared buffer, into memory of its own.
-    fn receive_large(&mut self, need: usize, metrics: &ThreadMetrics) -> io::Result<usize> {
+    fn receive_large(
+        &mut self,
+        need: usize,
+        turn: &mut SessionTurn<'_>,
+        buffers: &mut ThreadBuffers<'_>,
+    ) -> io::Result<usize> {
         let buffer = self.unexecuted.reserve(need);
         let max = (need - buffer.len()).min(RECEIVE_BUFFER_BYTES);
-        self.socket.receive_into(buffer, max, metrics)
+        let mut aids = SocketTurn {
+            metrics: buffers.metrics,
+            tls: buffers.tls,
+            is_over: &|| turn.is_over(),
+        };
+        let count = self.socket.receive_into(buffer, max, &mut aids)?;
+        if self.socket.tls().is_some() {
+            turn.last_ns = turn.shared.clock.mono_ns();
+        }
+        Ok(count)
+    }
+
+    /// The TLS handshake is complete: the client is logged in if its certificate names a user.
+    fn on_handshake(&mut self, shared: &ServerContext) -> io::Result<()> {
+        let (Some(session), Some(server)) = (self.socket.tls(), &shared.tls) else {
+            return Ok(());
+        };
+        let login = log_in_by_certificate(&mut self.session, shared, session.state());
+        let metrics = server.metrics();
+        match login {
+            Ok(()) => metrics.handshake(session.is_resumed()),
+            Err(_) => metrics.failure(FailureReason::NoUserName),
+        }
+        login.map_err(io::Error::other)
+    }
+
+    /// The reason for which the TLS handshake failed, or would if the connection ended now.
+    fn tls_failure(&self) -> Option<FailureReason> {
+        let tls = self.socket.tls()?;
+        let closed = tls.is_handshaking().then_some(FailureReason::Closed);
+        tls.failure().or(closed)
+    }
+
+    /// Ends the session of the socket, and counts the way in which it ended.
+    pub(crate) fn end_socket(&mut self, shared: &ServerContext) {
+        self.socket.close();
+        if let (Some(reason), Some(server)) = (self.tls_failure(), &shared.tls) {
+            server.metrics().failure(reason);
+        }
+        if self.socket.tls().is_some_and(|tls| tls.is_truncated()) {
+            Metrics::count(&shared.metrics.tls_truncated);
+            tracing::debug!(
+                peer = %self.session.peer,
+                "a client ended its TLS connection without close_notify"
+            );
+        }
     }
 
     /// Sends as much as the socket takes, but no more than other connections can wait for.
-    fn send(&mut self, metrics: &ThreadMetrics) -> io::Result<()> {
+    fn send(&mut self, buffers: &mut ThreadBuffers<'_>) -> io::Result<()> {
+        let mut aids = SocketTurn {
+            metrics: buffers.metrics,
+            tls: buffers.tls,
+            is_over: &|| false,
+        };
         let sent = self
             .socket
-            .send(&mut self.out, STREAM_TURN_BYTES, metrics)?;
+            .send(&mut self.out, STREAM_TURN_BYTES, &mut aids)?;
         if sent > 0 {
             self.timers.on_sent();
         }
@@ -399,7 +485,11 @@ impl FrontEndConnection {
 
     /// Sends, and lets DCP streams or a long answer fill the output while the socket takes it. Returns true when other
     /// connections are to have their turn before that continues.
-    fn stream(&mut self, turn: &mut SessionTurn<'_>, metrics: &ThreadMetrics) -> io::Result<bool> {
+    fn stream(
+        &mut self,
+        turn: &mut SessionTurn<'_>,
+        buffers: &mut ThreadBuffers<'_>,
+    ) -> io::Result<bool> {
         let mut ends = matches!(self.halt, Halt::Close | Halt::Malformed) || self.is_draining;
         let mut sent = 0;
         loop {
@@ -411,8 +501,8 @@ impl FrontEndConnection {
                 self.session.dcp.fill(turn, &mut self.out);
             }
             sent += self.out.queued();
-            self.send(metrics)?;
-            let has_more = !self.out.is_empty() && self.socket.is_writable();
+            self.send(buffers)?;
+            let has_more = self.has_output() && self.socket.is_writable();
             if ends {
                 let goes_on = self.halt == Halt::Parked && !self.session.is_blocked();
                 // Also at the shutdown, an answer that has begun is completed.
@@ -434,11 +524,11 @@ impl FrontEndConnection {
     }
 
     fn update_timers(&mut self, now_ns: u64) {
-        let is_incomplete = !self.unexecuted.is_empty()
-            && !self.grant.is_waiting()
-            && matches!(self.halt, Halt::NeedBytes(_));
-        let incomplete = is_incomplete.then(|| self.unexecuted.len());
-        self.timers.update(now_ns, !self.out.is_empty(), incomplete);
+        let received = self.unexecuted.len() + self.socket.held_bytes();
+        let is_incomplete =
+            received > 0 && !self.grant.is_waiting() && matches!(self.halt, Halt::NeedBytes(_));
+        let incomplete = is_incomplete.then_some(received);
+        self.timers.update(now_ns, self.has_output(), incomplete);
     }
 
     /// The nearest deadline, nanoseconds of the monotonic clock, and the reason to close the connection then.
@@ -449,6 +539,7 @@ impl FrontEndConnection {
         let state = TimedState {
             // A client whose password is being checked waits for the server.
             needs_login: !self.session.login.is_authenticated() && self.session.in_flight() == 0,
+            is_handshaking: self.socket.tls().is_some_and(|tls| tls.is_handshaking()),
             is_busy: self.is_busy(),
         };
         self.timers.deadline(limits, state)
@@ -461,7 +552,7 @@ impl FrontEndConnection {
 
     /// Publishes the time of the last request, for the choice of the connection to evict.
     pub(crate) fn publish_activity(&self, now_ns: u64) {
-        let is_busy = self.offload.is_away() || !self.out.is_empty() || self.is_busy();
+        let is_busy = self.offload.is_away() || self.has_output() || self.is_busy();
         let last_request_ns = self.timers.last_request_ns();
         self.session
             .publish_activity((!is_busy).then_some(last_request_ns), now_ns);

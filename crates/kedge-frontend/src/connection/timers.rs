@@ -30,6 +30,8 @@ pub(super) struct ConnectionTimers {
 pub(super) struct TimedState {
     /// The client is to log in.
     pub(super) needs_login: bool,
+    /// The TLS handshake is not complete.
+    pub(super) is_handshaking: bool,
     /// The connection waits for the server, or for DCP streams, so it is not idle.
     pub(super) is_busy: bool,
 }
@@ -104,9 +106,13 @@ impl ConnectionTimers {
                 nearest = Some((at, reason));
             }
         };
-        if state.needs_login {
+        if state.needs_login || state.is_handshaking {
             let at = after(self.accepted_ns, limits.unauthenticated);
-            consider(at, "did not log in");
+            let reason = match state.is_handshaking {
+                true => "did not complete its TLS handshake",
+                false => "did not log in",
+            };
+            consider(at, reason);
         }
         if let Some(frame) = self.incomplete {
             let at = after(frame.since_ns, limits.slow_sender);

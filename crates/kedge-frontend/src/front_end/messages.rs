@@ -7,7 +7,7 @@ use mio::{Interest, Token};
 
 use super::turn_time::TurnPart;
 use super::{CloseReason, FrontEnd, Shutdown};
-use crate::connection::FrontEndConnection;
+use crate::connection::{ClientSocket, FrontEndConnection};
 use crate::conversation::{OffloadResult, OffloadedWork};
 use crate::cookie::ConnectionId;
 use crate::inbox::{AcceptedConnection, EvictionReason, FrontEndMessage, LoginResult, Port};
@@ -118,6 +118,7 @@ impl FrontEnd {
         let AcceptedConnection {
             mut stream,
             port,
+            is_tls,
             peer,
             local,
         } = accepted;
@@ -132,13 +133,29 @@ impl FrontEnd {
             metrics.closed(port == Port::Memcached);
             return;
         }
+        let tls = turn.shared.tls.as_ref().filter(|_| is_tls);
+        let socket = match tls {
+            Some(tls) => ClientSocket::with_tls(stream, tls.config()),
+            None => Ok(ClientSocket::plain(stream)),
+        };
+        let socket = match socket {
+            Ok(socket) => socket,
+            Err(error) => {
+                tracing::warn!(%peer, %error, "TLS cannot be used for a connection");
+                metrics.closed(port == Port::Memcached);
+                return;
+            }
+        };
         turn.shared
             .client_addresses
             .connected(peer.ip(), turn.now.unix_secs());
         let id = self.connections.next_id(self.thread);
         let mut session = Session::new(id, port, local, peer, turn.shared);
+        if is_tls {
+            session.set_tls(metrics);
+        }
         session.enter_lists(turn.shared, turn.now.mono_ns);
-        let connection = FrontEndConnection::new(stream, session, turn.now.mono_ns);
+        let connection = FrontEndConnection::new(socket, session, turn.now.mono_ns);
         self.connections.insert(id, connection);
         metrics
             .thread(self.thread)

@@ -24,7 +24,7 @@ use kedge_sync::{RankedMutex, ranks::ReturnedSessions};
 use mio::event::Event;
 use mio::{Events, Poll, Token};
 
-use crate::connection::{ConnectionAction, OutputPool, ThreadBuffers};
+use crate::connection::{ConnectionAction, OutputPool, ThreadBuffers, TlsBuffers};
 use crate::conversation::OffloadResult;
 use crate::inbox::{FrontEndMessage, FrontEnds};
 use crate::limits::RECEIVE_BUFFER_BYTES;
@@ -104,6 +104,7 @@ pub(crate) struct FrontEnd {
     reads: Option<DocumentReads>,
     receive: Box<[u8]>,
     outputs: OutputPool,
+    tls: TlsBuffers,
     /// The next time to check time limits, nanoseconds of the monotonic clock.
     sweep_ns: Option<u64>,
     configuration: SeenConfiguration,
@@ -140,6 +141,7 @@ impl FrontEnd {
             flush_requests: Vec::new(),
             receive: vec![0; RECEIVE_BUFFER_BYTES].into(),
             outputs: OutputPool::default(),
+            tls: TlsBuffers::default(),
             sweep_ns: None,
             configuration: SeenConfiguration::new(&shared),
             shared,
@@ -284,6 +286,7 @@ impl FrontEnd {
         let mut buffers = ThreadBuffers {
             receive: &mut self.receive,
             outputs: &mut self.outputs,
+            tls: &mut self.tls,
             metrics: turn.shared.metrics.thread(self.thread),
         };
         let began_ns = turn.last_ns;
@@ -318,6 +321,7 @@ impl FrontEnd {
         let Some(mut connection) = self.connections.remove(slot) else {
             return;
         };
+        connection.end_socket(&self.shared);
         connection.release_memory(&self.shared);
         let metrics = &self.shared.metrics;
         match reason {

@@ -46,6 +46,7 @@ pub(crate) use turn::SessionTurn;
 use crate::cookie::ConnectionId;
 use crate::inbox::Port;
 use crate::memcached_connections::ConnectionListing;
+use crate::metrics::{Metrics, OpenTls};
 use crate::server_context::ServerContext;
 
 /// The reason why a session executes no more bytes.
@@ -102,6 +103,8 @@ pub(crate) struct Session {
     pub(crate) stat: StatInProgress,
     /// The state since DCP_OPEN.
     pub(crate) dcp: DcpState,
+    /// The entry in the count of TLS connections, if it is one.
+    tls: Option<OpenTls>,
 }
 
 impl Session {
@@ -112,7 +115,7 @@ impl Session {
         peer: SocketAddr,
         shared: &ServerContext,
     ) -> Self {
-        let needs_login = port == Port::Kv || shared.memcached_rules.login;
+        let needs_login = port == Port::Kv || shared.memcached.rules.login;
         let mut session = Self {
             id,
             local,
@@ -128,6 +131,7 @@ impl Session {
             text: TextState::default(),
             stat: StatInProgress::default(),
             dcp: DcpState::default(),
+            tls: None,
         };
         session.refresh(shared);
         session
@@ -147,10 +151,20 @@ impl Session {
         self.listed.as_deref().map(ConnectionListing::id)
     }
 
+    /// Counts the new connection as one with TLS.
+    pub(crate) fn set_tls(&mut self, metrics: &Arc<Metrics>) {
+        self.tls = Some(OpenTls::count(metrics));
+    }
+
+    /// Returns true if the connection has TLS.
+    pub(crate) fn is_tls(&self) -> bool {
+        self.tls.is_some()
+    }
+
     /// Lists the new connection by its port and login.
     pub(crate) fn enter_lists(&mut self, shared: &ServerContext, now_ns: u64) {
         if self.kind() == ConnectionKind::Memcached {
-            let listing = shared.memcached_connections.add(self.peer, self.id, now_ns);
+            let listing = shared.memcached.connections.add(self.peer, self.id, now_ns);
             listing.set_evictable(self.login.is_authenticated());
             self.listed = Some(Arc::new(listing));
         }
@@ -233,7 +247,7 @@ impl Session {
             }
         }
         if self.bucket.is_none() && self.kind() == ConnectionKind::Memcached {
-            let name = shared.memcached_bucket.as_deref();
+            let name = shared.memcached.bucket.as_deref();
             self.bucket = name.and_then(|name| shared.registry.get(name));
         }
         let before = std::mem::take(&mut self.privileges);
@@ -258,7 +272,7 @@ impl Session {
 
     fn update_privileges(&mut self, shared: &ServerContext, users: &UserStore) {
         let bucket = self.bucket.as_deref().map(Bucket::name);
-        let is_memcacheds = bucket.is_none() || bucket == shared.memcached_bucket.as_deref();
+        let is_memcacheds = bucket.is_none() || bucket == shared.memcached.bucket.as_deref();
         let is_guest = self.kind() == ConnectionKind::Memcached && self.login.is_memcached_guest();
         let user = self.login.user();
         self.privileges =

@@ -32,9 +32,9 @@ use crate::dcp::connections::DcpConnections;
 use crate::delayed_flush::DelayedFlush;
 use crate::inbox::{FrontEndMessage, FrontEnds};
 use crate::limits::FrontendLimits;
-use crate::memcached_rules::MemcachedRules;
 use crate::metrics::Metrics;
 use crate::request_memory::RequestMemory;
+use crate::server_context::MemcachedContext;
 use crate::stat_timings::StatTimings;
 use crate::text_exec::recache::RecacheStates;
 
@@ -83,7 +83,7 @@ fn shared(front_ends: &Arc<FrontEnds>) -> ServerContext {
         clustered: false,
         on_fatal: Arc::new(|why| panic!("{why}")),
     };
-    let registry = BucketRegistry::open(setup, Ports { kv: 1, mgmt: 2 }).unwrap();
+    let registry = BucketRegistry::open(setup, Ports::plain(1, 2)).unwrap();
     let mut config = BucketConfig::new("default", 4, 64 << 20);
     config.log_interval_ms = NEVER_MS;
     registry.create(config).unwrap().wait_loaded().unwrap();
@@ -100,9 +100,11 @@ fn shared(front_ends: &Arc<FrontEnds>) -> ServerContext {
             FrontendLimits::default().request_memory_max,
         )),
         metrics: Arc::new(Metrics::new(1)),
-        memcached_bucket: Some("default".to_owned()),
-        memcached_rules: MemcachedRules::default(),
-        memcached_connections: Arc::default(),
+        memcached: MemcachedContext {
+            bucket: Some("default".to_owned()),
+            ..MemcachedContext::default()
+        },
+        tls: None,
         delayed_flush: DelayedFlush::start(&pools, &clock).unwrap(),
         clock,
         checks: Arc::new(PasswordChecks::start(&pools).unwrap()),

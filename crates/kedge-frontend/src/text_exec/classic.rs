@@ -342,7 +342,7 @@ pub(super) fn counted(
 
 pub(super) fn flush_all(exec: &mut TextCommandContext<'_, '_>, command: &FlushAll) -> TextOutcome {
     let shared = exec.turn.shared;
-    if !shared.memcached_rules.flush_all {
+    if !shared.memcached.rules.flush_all {
         return flushed(exec, command, Err(Status::NotSupported));
     }
     let bucket = match exec.session.bucket(Rights::FLUSH) {

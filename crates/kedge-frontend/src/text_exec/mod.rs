@@ -34,7 +34,7 @@ pub(crate) fn on_bytes(
     out: &mut Output,
 ) -> (usize, Halt) {
     let limits = TextLimits {
-        value_bytes_max: turn.shared.memcached_rules.item_bytes_max,
+        value_bytes_max: turn.shared.memcached.rules.item_bytes_max,
         ..TextLimits::default()
     };
     let mut next = NextCommands::new();

@@ -11,6 +11,7 @@ mod process;
 mod server_rows;
 mod tasks;
 mod text;
+mod tls;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,6 +34,7 @@ use process::ProcessSample;
 pub(super) use server_rows::SERVER;
 use tasks::TaskSample;
 use text::MetricsFormat;
+use tls::TlsSample;
 
 use super::reply::{EarlyReply, Handled, ok_typed};
 use super::request_context::RequestContext;
@@ -88,6 +90,7 @@ struct ScrapeSample {
     tasks: TaskSample,
     cluster: Option<ClusterSample>,
     process: ProcessSample,
+    tls: Option<TlsSample>,
 }
 
 impl ScrapeSample {
@@ -109,6 +112,7 @@ impl ScrapeSample {
             tasks: TaskSample::take(&state.parts.pools),
             cluster: ClusterSample::take(state),
             process: ProcessSample::take(),
+            tls: TlsSample::take(state),
         }
     }
 }
@@ -178,6 +182,9 @@ impl Collector for ScrapeSample {
         self.collections.encode(&mut encoder)?;
         if let Some(cluster) = &self.cluster {
             cluster.encode(&mut encoder)?;
+        }
+        if let Some(tls) = &self.tls {
+            tls.encode(&mut encoder)?;
         }
         self.tasks.encode(&mut encoder)?;
         self.process.encode(&mut encoder)

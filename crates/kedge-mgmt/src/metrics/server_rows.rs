@@ -113,6 +113,18 @@ pub(crate) const SERVER: &[MetricRow] = &[
         "Connections of clients that were closed for sending no valid request",
     ),
     (
+        "tls_connections",
+        "kedge_tls_connections",
+        false,
+        "Open TLS connections of the key-value and memcached ports",
+    ),
+    (
+        "tls_connections_truncated",
+        "kedge_tls_connections_truncated",
+        true,
+        "TLS connections of the key-value and memcached ports whose clients ended the stream without close_notify",
+    ),
+    (
         "cmd_total",
         "kedge_commands",
         true,

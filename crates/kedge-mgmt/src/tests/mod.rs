@@ -34,7 +34,7 @@ use kedge_node::users::Users;
 use kedge_types::SystemClock;
 
 use super::serve::{ConnectionTimeouts, start_with};
-use super::{AllowedHosts, HEADER_TIMEOUT, HttpHandle, HttpParts, HttpState};
+use super::{AllowedHosts, HEADER_TIMEOUT, HttpHandle, HttpListeners, HttpParts, HttpState};
 use client::{Client, Reply};
 
 const VBUCKETS: u16 = 4;
@@ -102,10 +102,7 @@ impl Server {
             clustered: false,
             on_fatal: Arc::new(|why| panic!("{why}")),
         };
-        let ports = Ports {
-            kv: KV_PORT,
-            mgmt: address.port(),
-        };
+        let ports = Ports::plain(KV_PORT, address.port());
         let registry = Arc::new(BucketRegistry::open(setup, ports).unwrap());
         let bucket = registry
             .create(BucketConfig::new("default", VBUCKETS, 64 << 20))
@@ -119,7 +116,7 @@ impl Server {
             ..parts(&registry, &pools, dir.path().to_owned())
         };
         let state = HttpState::new(parts, checks.clone());
-        let handle = start_with(listener, state, times).unwrap();
+        let handle = start_with(plain(listener), state, times).unwrap();
         Self {
             address,
             registry,
@@ -183,6 +180,13 @@ impl Drop for Server {
     }
 }
 
+fn plain(listener: TcpListener) -> HttpListeners {
+    HttpListeners {
+        plain: Some(listener),
+        tls: None,
+    }
+}
+
 fn root() -> UserStore {
     let mut users = UserStore::new().unwrap();
     users.set_hash_cost(HashCost::new(64, 1).unwrap());
@@ -214,6 +218,7 @@ fn parts(registry: &Arc<BucketRegistry>, pools: &Arc<TaskPools>, data_dir: PathB
         pools: pools.clone(),
         data_dir,
         hosts: AllowedHosts::new(["kedge.example".to_owned()]),
+        tls: None,
         vbuckets_default: 16,
     }
 }

@@ -137,7 +137,7 @@ mod tests {
     fn start(disk: &SimDisk) -> ClusterView {
         let file = StateFile::new(Arc::new(disk.clone()), PathBuf::from("/data"));
         let state = file.load().unwrap();
-        ClusterView::new(state, Ports { kv: 1, mgmt: 2 }, [], file.into_save()).unwrap()
+        ClusterView::new(state, Ports::plain(1, 2), [], file.into_save()).unwrap()
     }
 
     fn bucket(name: &str) -> BucketEntry {

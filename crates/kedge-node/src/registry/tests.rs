@@ -34,7 +34,7 @@ fn flush_waits_until_the_bucket_is_loaded() {
         clustered: false,
         on_fatal: Arc::new(|why| panic!("{why}")),
     };
-    let registry = BucketRegistry::open(setup, Ports { kv: 1, mgmt: 2 }).unwrap();
+    let registry = BucketRegistry::open(setup, Ports::plain(1, 2)).unwrap();
     let mut config = BucketConfig::new("b", 4, 64 << 20);
     config.flush_enabled = true;
     let bucket = registry.create(config).unwrap();

@@ -94,10 +94,6 @@ pub(crate) struct Client {
     pub(crate) sent: BTreeSet<u8>,
 }
 
-fn open(address: SocketAddr) -> TcpStream {
-    prepared(TcpStream::connect(address).unwrap())
-}
-
 fn prepared(stream: TcpStream) -> TcpStream {
     stream.set_read_timeout(Some(DEADLINE)).unwrap();
     stream.set_write_timeout(Some(DEADLINE)).unwrap();
@@ -107,7 +103,7 @@ fn prepared(stream: TcpStream) -> TcpStream {
 
 impl Client {
     pub(crate) fn connect(address: SocketAddr) -> Self {
-        Self::over(open(address))
+        Self::over(TcpStream::connect(address).unwrap())
     }
 
     /// A client over an existing connection.
@@ -456,9 +452,10 @@ pub(crate) struct Text {
 }
 
 impl Text {
-    pub(crate) fn connect(address: SocketAddr) -> Self {
+    /// A client over an existing connection.
+    pub(crate) fn over(stream: TcpStream) -> Self {
         Self {
-            stream: open(address),
+            stream: prepared(stream),
         }
     }
 

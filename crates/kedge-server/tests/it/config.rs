@@ -59,11 +59,11 @@ fn cluster_map_has_the_address_that_the_client_connected_to() {
     assert_eq!(bucket["nodesExt"][0]["hostname"], "127.0.0.1");
     assert_eq!(
         bucket["nodesExt"][0]["services"]["kv"],
-        kedge.server().kv_addr().port()
+        kedge.server().kv_addr().unwrap().port()
     );
     assert_eq!(
         bucket["nodesExt"][0]["services"]["mgmt"],
-        kedge.server().mgmt_addr().port()
+        kedge.server().mgmt_addr().unwrap().port()
     );
     assert_eq!(
         bucket["vBucketServerMap"]["vBucketMap"]

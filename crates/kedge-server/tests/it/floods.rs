@@ -50,7 +50,7 @@ fn begin_login(client: &mut Client, user: &str, password: &str) {
 #[test]
 fn failed_logins_do_not_delay_correct_ones() {
     let kedge = Kedge::start();
-    let kv = kedge.server().kv_addr();
+    let kv = kedge.server().kv_addr().unwrap();
     let mut wrong: Vec<Client> = (0..flood())
         .map(|n| {
             let mut client = Client::over(from(2, kv));
@@ -269,7 +269,7 @@ fn memcached_connection_evicts_one_without_login() {
         ..Setup::default()
     });
     let mut at_work = kedge.client();
-    let kv = kedge.server().kv_addr();
+    let kv = kedge.server().kv_addr().unwrap();
     let mut idle: Vec<Client> = (0..3).map(|_| Client::over(from(2, kv))).collect();
     all_served(&mut idle);
     let mut clients = memcached_from(&kedge, 1, 2);
@@ -293,7 +293,7 @@ fn connection_without_login_is_evicted_for_a_new_one() {
         },
         ..Setup::default()
     });
-    let kv = kedge.server().kv_addr();
+    let kv = kedge.server().kv_addr().unwrap();
     let mut at_work = kedge.client();
     let mut other = Client::over(from(3, kv));
     other.simple(Opcode::Noop).ok();
@@ -324,7 +324,7 @@ fn connection_without_login_is_evicted_for_a_new_one() {
 #[test]
 fn administrator_is_served_during_a_flood() {
     let kedge = Kedge::start();
-    let mgmt = kedge.server().mgmt_addr();
+    let mgmt = kedge.server().mgmt_addr().unwrap();
     let admin = HttpClient::new("127.0.0.1", mgmt.port(), "root", PASSWORD);
     let _idle: Vec<TcpStream> = (0..flood())
         .map(|n| from(2 + (n % 8) as u8, mgmt))

@@ -42,7 +42,7 @@ fn log_in(kedge: &Kedge, mechanism: Mechanism, user: &str, password: &str) -> St
 
 /// The head of the reply of management to a user.
 fn whoami(kedge: &Kedge, user: &str, password: &str) -> String {
-    let mut client = TcpStream::connect(kedge.server().mgmt_addr()).unwrap();
+    let mut client = TcpStream::connect(kedge.server().mgmt_addr().unwrap()).unwrap();
     let login = STANDARD.encode(format!("{user}:{password}"));
     let request = format!(
         "GET /whoami HTTP/1.1\r\nHost: localhost\r\nAuthorization: Basic {login}\r\nConnection: close\r\n\r\n"

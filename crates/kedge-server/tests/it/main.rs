@@ -46,6 +46,8 @@ mod stats;
 mod subdoc;
 mod system_attributes;
 mod text;
+mod tls;
+mod tls_client;
 mod vbucket;
 mod volume;
 mod whole_node;

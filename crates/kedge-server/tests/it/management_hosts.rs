@@ -7,7 +7,7 @@ use crate::server::{Kedge, Setup};
 
 /// The status of a request without a login that names the server so: 401 unless the name is refused.
 fn status(kedge: &Kedge, host: &str) -> String {
-    let mut client = TcpStream::connect(kedge.server().mgmt_addr()).unwrap();
+    let mut client = TcpStream::connect(kedge.server().mgmt_addr().unwrap()).unwrap();
     let request = format!("GET /whoami HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
     client.write_all(request.as_bytes()).unwrap();
     let mut reply = String::new();

@@ -290,7 +290,7 @@ fn documented_groups_match_the_code() {
 #[test]
 fn every_server_metric_has_a_statistic() {
     let kedge = Kedge::start();
-    let address = kedge.server().mgmt_addr();
+    let address = kedge.server().mgmt_addr().unwrap();
     let client = HttpClient::new("127.0.0.1", address.port(), "root", PASSWORD);
     let reply = client.send("GET", "/kedge/stats", "", b"").unwrap();
     let stats: Value = serde_json::from_slice(&reply.body).unwrap();

@@ -60,7 +60,7 @@ pub(crate) fn open_on(
         clustered: false,
         on_fatal: Arc::new(on_fatal),
     };
-    BucketRegistry::open(setup, Ports { kv: 1, mgmt: 2 })
+    BucketRegistry::open(setup, Ports::plain(1, 2))
 }
 
 fn config(name: &str) -> BucketConfig {

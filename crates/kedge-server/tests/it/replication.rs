@@ -66,7 +66,7 @@ pub(crate) fn peer(name: &str, kedge: &Kedge) -> PeerAddress {
     PeerAddress {
         name: name.to_owned(),
         host: "127.0.0.1".to_owned(),
-        port: kedge.server().kv_addr().port(),
+        port: kedge.server().kv_addr().unwrap().port(),
     }
 }
 

@@ -1,6 +1,6 @@
 //! A server for one test, on a simulated disk or a real one.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, TcpStream};
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -12,11 +12,15 @@ use kedge_executor::{ExecutorConfig, ThreadCount};
 use kedge_frontend::{FrontendLimits, MemcachedRules};
 use kedge_node::password_checks::LoginDelays;
 use kedge_node::users::Users;
-use kedge_server::{MemcachedConfig, Server, ServerConfig, ServerEnvironment, ServerError};
+use kedge_server::{
+    MemcachedConfig, Server, ServerConfig, ServerEnvironment, ServerError, TlsConfig,
+};
+use kedge_tls::ClientCerts;
 use kedge_types::SystemClock;
 use tempfile::TempDir;
 
 use crate::client::{Client, Text};
+use crate::tls_client as tls;
 
 pub(crate) const USER: &str = "app";
 pub(crate) const PASSWORD: &str = "password";
@@ -51,6 +55,8 @@ pub(crate) struct Setup {
     pub(crate) has_users: bool,
     /// Names of the server in HTTP.
     pub(crate) http_allowed_hosts: Vec<String>,
+    /// Client certificates on the ports with TLS; `None`: there are no such ports.
+    pub(crate) tls: Option<ClientCerts>,
     /// The delays after wrong passwords.
     pub(crate) login_delays: LoginDelays,
 }
@@ -85,6 +91,7 @@ impl Default for Setup {
             },
             has_users: true,
             http_allowed_hosts: Vec::new(),
+            tls: tls::is_default().then_some(ClientCerts::Off),
             login_delays: LoginDelays::NONE,
         }
     }
@@ -141,8 +148,14 @@ impl Kedge {
         let users = Arc::new(Users::new(store, Box::new(|_| Ok(()))));
         let config = ServerConfig {
             listen: LOOPBACK,
-            kv_port: 0,
-            mgmt_port: 0,
+            kv_port: Some(0),
+            mgmt_port: Some(0),
+            tls: setup.tls.map(|client_certs| TlsConfig {
+                tls: tls::server(client_certs),
+                kv_port: Some(0),
+                mgmt_port: None,
+                memcached_port: Some(0),
+            }),
             memcached: Some(MemcachedConfig {
                 listen: LOOPBACK,
                 port: 0,
@@ -183,7 +196,15 @@ impl Kedge {
 
     /// A connection to the KV port without HELLO and login.
     pub(crate) fn connect(&self) -> Client {
-        Client::connect(self.server().kv_addr())
+        if tls::is_default() && self.server().kv_tls_addr().is_some() {
+            return self.connect_tls(None);
+        }
+        Client::connect(self.server().kv_addr().unwrap())
+    }
+
+    /// A connection to the KV port over TLS, with a certificate for a user if there is one.
+    pub(crate) fn connect_tls(&self, user: Option<&str>) -> Client {
+        Client::over(tls::connect(self.server().kv_tls_addr().unwrap(), user))
     }
 
     /// A connection with login and bucket, without features.
@@ -205,12 +226,19 @@ impl Kedge {
 
     /// A connection to the memcached port for the binary protocol.
     pub(crate) fn memcached(&self) -> Client {
-        Client::connect(self.server().memcached_addr().unwrap())
+        Client::over(self.memcached_stream())
     }
 
     /// A connection to the memcached port for the text protocol.
     pub(crate) fn text(&self) -> Text {
-        Text::connect(self.server().memcached_addr().unwrap())
+        Text::over(self.memcached_stream())
+    }
+
+    fn memcached_stream(&self) -> TcpStream {
+        match self.server().memcached_tls_addr() {
+            Some(address) if tls::is_default() => tls::connect(address, None),
+            _ => TcpStream::connect(self.server().memcached_addr().unwrap()).unwrap(),
+        }
     }
 
     /// Stops it.

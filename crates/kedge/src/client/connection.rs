@@ -2,12 +2,15 @@
 
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
+use std::sync::Arc;
 use std::time::Duration;
 
 use kedge_auth::{ClientSession, ClientStep, Mechanism, random_nonce};
 use kedge_protocol::binary::{
     Feature, Features, FrameInfos, HEADER_BYTES, Opcode, ParseReply, RequestWriter, parse_response,
 };
+use kedge_tls::ClientStream;
+use kedge_tls::rustls::ClientConfig;
 use kedge_types::limits::FRAME_BODY_BYTES_MAX;
 use kedge_types::{Cas, Datatype, Durability, DurabilityLevel, Seqno, Status, VbId, VbUuid};
 
@@ -83,7 +86,7 @@ pub struct StoredMutation {
 /// A connection to a key-value port.
 #[derive(Debug)]
 pub struct ClientConnection {
-    stream: TcpStream,
+    stream: ClientStream,
     address: String,
     received: Vec<u8>,
     out: Vec<u8>,
@@ -98,6 +101,19 @@ impl ClientConnection {
     /// # Errors
     /// [`ClientError::Connect`].
     pub fn open(host: &str, port: u16, timeout: Duration) -> Result<Self, ClientError> {
+        Self::open_with(host, port, timeout, None)
+    }
+
+    /// Connects as [`ClientConnection::open`] does, over TLS if there is a configuration.
+    ///
+    /// # Errors
+    /// [`ClientError::Connect`].
+    pub fn open_with(
+        host: &str,
+        port: u16,
+        timeout: Duration,
+        tls: Option<&Arc<ClientConfig>>,
+    ) -> Result<Self, ClientError> {
         let address = if host.contains(':') {
             format!("[{host}]:{port}")
         } else {
@@ -120,7 +136,7 @@ impl ClientConnection {
                         .set_write_timeout(Some(ANSWER_TIMEOUT))
                         .map_err(failed)?;
                     return Ok(Self {
-                        stream,
+                        stream: ClientStream::open(stream, tls, host).map_err(failed)?,
                         address,
                         received: Vec::new(),
                         out: Vec::new(),
@@ -145,7 +161,15 @@ impl ClientConnection {
         bucket: &str,
         timeout: Duration,
     ) -> Result<Self, ClientError> {
-        let mut connection = Self::open(host, port, timeout)?;
+        Self::open(host, port, timeout)?.prepared(login, bucket)
+    }
+
+    /// Prepares an open connection as [`ClientConnection::ready`] does.
+    ///
+    /// # Errors
+    /// The error of the failed step.
+    pub fn prepared(self, login: &LoginCredentials, bucket: &str) -> Result<Self, ClientError> {
+        let mut connection = self;
         connection.hello(&[])?;
         connection.login(login)?;
         connection.select_bucket(bucket)?;
@@ -173,8 +197,9 @@ impl ClientConnection {
     /// # Errors
     /// [`ClientError::Io`].
     pub fn set_answer_timeout(&mut self, timeout: Duration) -> Result<(), ClientError> {
-        let set = self.stream.set_read_timeout(Some(timeout));
-        set.and_then(|()| self.stream.set_write_timeout(Some(timeout)))
+        let socket = self.stream.socket();
+        let set = socket.set_read_timeout(Some(timeout));
+        set.and_then(|()| socket.set_write_timeout(Some(timeout)))
             .map_err(|source| self.broke(source))
     }
 
@@ -183,15 +208,30 @@ impl ClientConnection {
         self.durability_timeout_ms = timeout_ms;
     }
 
-    /// Returns the socket, for a caller that continues by itself.
+    /// Returns the stream, for a caller that continues by itself.
     ///
     /// # Errors
     /// [`ClientError::Unexpected`] if the server sent unrequested data.
-    pub fn into_stream(self) -> Result<TcpStream, ClientError> {
+    pub fn into_client_stream(self) -> Result<ClientStream, ClientError> {
         if self.received.is_empty() {
             Ok(self.stream)
         } else {
             Err(self.unexpected(format!("{} bytes unasked", self.received.len())))
+        }
+    }
+
+    /// Returns the socket of a connection without TLS, for a caller that continues by itself.
+    ///
+    /// # Errors
+    /// [`ClientError::Unexpected`] if the server sent unrequested data, or the connection uses TLS.
+    pub fn into_stream(self) -> Result<TcpStream, ClientError> {
+        let address = self.address.clone();
+        match self.into_client_stream()? {
+            ClientStream::Plain(socket) => Ok(socket),
+            ClientStream::Tls(_) => Err(ClientError::Unexpected {
+                address,
+                what: "a connection with TLS".to_owned(),
+            }),
         }
     }
 

@@ -1,6 +1,9 @@
 //! The client of management over HTTP for Kedge's tools.
 
+use std::sync::Arc;
+
 use kedge_node::http_client::{HttpClient as Transport, HttpError, HttpReply};
+use kedge_tls::rustls::ClientConfig;
 use serde_json::Value;
 
 use super::error::ClientError;
@@ -31,6 +34,12 @@ impl ManagementClient {
     #[must_use]
     pub fn new(host: &str, port: u16, user: &str, password: &str) -> Self {
         Self(Transport::new(host, port, user, password))
+    }
+
+    /// Returns the client of a port that speaks HTTPS.
+    #[must_use]
+    pub fn over_tls(self, config: Arc<ClientConfig>) -> Self {
+        Self(self.0.over_tls(config))
     }
 
     /// Returns the client without a timeout for replies.

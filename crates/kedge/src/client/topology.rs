@@ -11,6 +11,8 @@ pub struct BucketTopology {
     pub vbuckets: Option<u16>,
     /// Management port of the node that replied, if given.
     pub mgmt_port: Option<u16>,
+    /// Port of management over HTTPS of that node, if given.
+    pub mgmt_tls_port: Option<u16>,
     /// Key-value addresses of the bucket's nodes, `HOST:PORT`; `$HOST` is the host of the request.
     pub servers: Vec<String>,
     /// For each vBucket the index of its active node in `servers`.
@@ -37,6 +39,8 @@ struct NodeExtJson {
 #[derive(Deserialize)]
 struct ServicePortsJson {
     mgmt: Option<u16>,
+    #[serde(rename = "mgmtSSL")]
+    mgmt_tls: Option<u16>,
 }
 
 #[derive(Deserialize)]
@@ -65,6 +69,7 @@ impl BucketTopology {
             },
         };
         let mgmt_port = node.and_then(|node| node.services.mgmt);
+        let mgmt_tls_port = node.and_then(|node| node.services.mgmt_tls);
         let (servers, chains) = terse
             .v_bucket_server_map
             .map_or_else(Default::default, |map| (map.server_list, map.v_bucket_map));
@@ -76,6 +81,7 @@ impl BucketTopology {
             rev: terse.rev,
             vbuckets,
             mgmt_port,
+            mgmt_tls_port,
             actives: chains.iter().map(active).collect(),
             servers,
         })
@@ -95,6 +101,7 @@ mod tests {
             rev: 7,
             vbuckets: Some(3),
             mgmt_port: Some(4),
+            mgmt_tls_port: None,
             servers: vec!["$HOST:1".to_owned()],
             actives: vec![Some(0), None, None],
         };
@@ -104,6 +111,7 @@ mod tests {
             rev: 1,
             vbuckets: None,
             mgmt_port: None,
+            mgmt_tls_port: None,
             servers: Vec::new(),
             actives: Vec::new(),
         };

@@ -4,7 +4,7 @@ use std::net::TcpListener;
 use std::path::Path;
 
 use kedge_bucket::BucketConfig;
-use kedge_cluster::{ClusterMap, CompatLevel, MapNode, SERVER_GROUP};
+use kedge_cluster::{ClusterMap, CompatLevel, MapNode, SERVER_GROUP, TlsPorts};
 use kedge_coordination::StoreAddress;
 use kedge_coordinator::cluster::{self, MAP_FILE, new_uuid};
 
@@ -106,6 +106,7 @@ fn plan(before: Option<&ClusterMap>, wanted: &LayoutOptions) -> Result<Vec<MapNo
             host: wanted.host.clone(),
             kv_port,
             mgmt_port,
+            tls: TlsPorts::default(),
             external: None,
             server_group: SERVER_GROUP.to_owned(),
             failed: false,

@@ -37,6 +37,8 @@ const OWN: &[&str] = &[
     "data_dir",
     "kv_port",
     "mgmt_port",
+    "kv_tls_port",
+    "mgmt_tls_port",
     "coordinator",
     "node_name",
     "advertise",
@@ -73,7 +75,7 @@ pub(crate) fn command() -> Command {
         .long_about(
             "Run all nodes of a cluster on this machine, as processes of their own. All settings of serve are handed \
              on to them, but --data-dir holds a directory for each node and, without --coordinator, the coordination \
-             store; --kv-port (12000) is the first node's, the next ones' are 2 apart, and --mgmt-port (9000) likewise, 1 apart. Ports of 0 are any \
+             store; --kv-port (12000) is the first node's, the next ones' are 2 apart, and --mgmt-port (9000) likewise, 1 apart. Ports of 0, and those of TLS, are any \
              free ones. Without --threads the nodes share the cores. The same directory later gives the same cluster.",
         )
         .arg(
@@ -109,7 +111,7 @@ fn cluster_run(matches: &ArgMatches, release: Release) -> Result<ExitCode, RunEr
         return Err(RunError::Usage(why.to_owned()));
     }
     let settings = &effective.settings;
-    let given = |name, own: u16| effective.is_given(name).then_some(own);
+    let given = |name, own: MaybePort| own.port().filter(|_| effective.is_given(name));
     let wanted = LayoutOptions {
         nodes: matches.get_one("nodes").copied(),
         replicas: matches.get_one("replicas").copied(),

@@ -67,6 +67,8 @@ impl NodeProcess {
             .args(["--advertise", &entry.host])
             .args(["--kv-port", &entry.kv_port.to_string()])
             .args(["--mgmt-port", &entry.mgmt_port.to_string()])
+            // Those of the map may change; the `ready` lines name them.
+            .args(["--kv-tls-port", "0", "--mgmt-tls-port", "0"])
             .arg("--stop-with-parent")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

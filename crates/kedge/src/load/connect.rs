@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use std::{io, thread};
 
 use kedge_protocol::binary::Feature;
+use kedge_tls::ClientStream;
 
 use super::generate::share;
 use super::options::{LoadPlan, Protocol};
@@ -23,11 +24,13 @@ const RETRY_PAUSE: Duration = Duration::from_millis(50);
 const OPENERS: usize = 4;
 
 /// Opens connection number `at` and prepares it for requests.
-pub(super) fn open(plan: &LoadPlan, at: usize) -> Result<TcpStream, ClientError> {
+pub(super) fn open(plan: &LoadPlan, at: usize) -> Result<ClientStream, ClientError> {
     let (host, port) = &plan.nodes[plan.node_of(at)];
     match plan.protocol {
-        Protocol::Couchbase => open_couchbase(plan, host, *port)?.into_stream(),
-        Protocol::Memcached | Protocol::MemcachedText | Protocol::Redis => open_plain(host, *port),
+        Protocol::Couchbase => open_couchbase(plan, host, *port)?.into_client_stream(),
+        Protocol::Memcached | Protocol::MemcachedText | Protocol::Redis => {
+            open_plain(host, *port).map(ClientStream::Plain)
+        }
     }
 }
 
@@ -61,6 +64,11 @@ pub(super) fn map(plan: &LoadPlan) -> Result<VbucketMap, ClientError> {
             actives: Vec::new(),
         });
     }
+    if plan.tls.is_some() {
+        return Err(unexpected(
+            "several nodes, which load uses without TLS only".to_owned(),
+        ));
+    }
     let mut nodes = Vec::new();
     for server in &topology.servers {
         let address = ServerUrl::parse(&server.replace("$HOST", &bracketed(host)));
@@ -89,7 +97,8 @@ fn bracketed(host: &str) -> String {
 }
 
 fn open_couchbase(plan: &LoadPlan, host: &str, port: u16) -> Result<ClientConnection, ClientError> {
-    let mut connection = ClientConnection::open(host, port, CONNECT_TIMEOUT)?;
+    let tls = plan.tls.as_ref();
+    let mut connection = ClientConnection::open_with(host, port, CONNECT_TIMEOUT, tls)?;
     connection.set_answer_timeout(ANSWER_TIMEOUT)?;
     let extra: &[Feature] = if plan.wants_unordered() {
         &[Feature::UnorderedExecution]
@@ -122,7 +131,7 @@ fn open_plain(host: &str, port: u16) -> Result<TcpStream, ClientError> {
 }
 
 /// Opens all connections of the plan.
-pub(super) fn open_all(plan: &LoadPlan) -> Result<Vec<TcpStream>, ClientError> {
+pub(super) fn open_all(plan: &LoadPlan) -> Result<Vec<ClientStream>, ClientError> {
     let openers = OPENERS.min(plan.connections);
     thread::scope(|scope| {
         let part = |opener: usize| {
@@ -148,7 +157,7 @@ pub(super) fn open_all(plan: &LoadPlan) -> Result<Vec<TcpStream>, ClientError> {
 }
 
 /// The outcome of an attempt to reconnect.
-pub(super) type Reopened = (usize, Result<TcpStream, ClientError>);
+pub(super) type Reopened = (usize, Result<ClientStream, ClientError>);
 
 /// Reconnects lost connections on a thread of its own, as a login blocks.
 pub(super) struct Reconnector {

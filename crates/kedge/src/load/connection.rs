@@ -1,14 +1,11 @@
 //! One connection of the generator: requests in flight, bytes to send, received bytes.
 
 use std::collections::VecDeque;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::ops::Range;
 
-use mio::net::TcpStream;
-use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, recv, send};
-
 use super::generate::{Schedule, SplitMix64, ValueSource};
+use super::stream::LoadStream;
 use super::tally::{LoadTally, RequestKind};
 use super::wire::{ParsedReply, RequestOutcome, WireProtocol};
 use super::zipfian::ItemChoice;
@@ -72,7 +69,7 @@ impl ConnectionLoss {
 
 /// One connection.
 pub(super) struct Conn {
-    pub(super) stream: Option<TcpStream>,
+    pub(super) stream: Option<LoadStream>,
     /// The index of the connection's node.
     pub(super) node: u16,
     pub(super) given_up: bool,
@@ -94,7 +91,7 @@ pub(super) struct Conn {
 }
 
 impl Conn {
-    pub(super) fn new(stream: TcpStream, node: u16) -> Self {
+    pub(super) fn new(stream: LoadStream, node: u16) -> Self {
         Self {
             stream: Some(stream),
             node,
@@ -151,7 +148,8 @@ impl Conn {
 
     /// Returns whether bytes wait for the socket.
     pub(super) fn has_unsent(&self) -> bool {
-        self.sent < self.out.len()
+        let in_stream = self.stream.as_ref().is_some_and(LoadStream::has_unsent);
+        self.sent < self.out.len() || in_stream
     }
 
     /// Returns whether a due request could be sent now.
@@ -265,20 +263,20 @@ impl Conn {
 
     /// Writes waiting bytes. Returns whether all of them were written.
     fn flush(&mut self, tally: &mut LoadTally) -> Result<bool, ConnectionLoss> {
-        let Some(stream) = &self.stream else {
+        let Some(stream) = &mut self.stream else {
             return Ok(true);
         };
+        stream.flush().map_err(ConnectionLoss::Io)?;
         while self.sent < self.out.len() {
-            // A direct system call: that of the standard library costs this generator four percent of its time.
-            match send(stream, &self.out[self.sent..], SendFlags::NOSIGNAL) {
+            match stream.send(&self.out[self.sent..]) {
                 Ok(0) => return Err(ConnectionLoss::Closed),
                 Ok(written) => {
                     self.sent += written;
                     tally.bytes_sent += written as u64;
                 }
-                Err(Errno::AGAIN) => return Ok(false),
-                Err(Errno::INTR) => {}
-                Err(error) => return Err(ConnectionLoss::Io(error.into())),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(ConnectionLoss::Io(error)),
             }
         }
         self.out.clear();
@@ -301,20 +299,21 @@ impl Conn {
                 core.buffer.resize(room, 0);
             }
             core.buffer[..have].copy_from_slice(&self.tail);
-            let Some(stream) = &self.stream else {
+            let Some(stream) = &mut self.stream else {
                 return Ok(());
             };
-            let read = match recv(stream, &mut core.buffer[have..], RecvFlags::empty()) {
-                Ok((0, _)) => return Err(ConnectionLoss::Closed),
-                Ok((read, _)) => read,
-                Err(Errno::AGAIN) => return Ok(()),
-                Err(Errno::INTR) => continue,
-                Err(error) => return Err(ConnectionLoss::Io(error.into())),
+            let read = match stream.receive(&mut core.buffer[have..]) {
+                Ok(0) => return Err(ConnectionLoss::Closed),
+                Ok(read) => read,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) => return Err(ConnectionLoss::Io(error)),
             };
+            let is_short = have + read < core.buffer.len();
+            let drained = is_short && stream.is_drained_by_short_receive();
             let now_ns = now();
             self.heard_ns = now_ns;
             core.tally.bytes_received += read as u64;
-            let drained = have + read < core.buffer.len();
             // The buffer is taken out while the counts change.
             let buffer = std::mem::take(&mut core.buffer);
             let answered = self.answers(core, &buffer[..have + read], now_ns);

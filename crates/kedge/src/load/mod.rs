@@ -9,19 +9,20 @@ mod connection;
 mod generate;
 mod options;
 mod report;
+mod stream;
 mod tally;
 mod wire;
 mod worker;
 mod zipfian;
 
 use std::io::{self, IsTerminal};
-use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
+use kedge_tls::ClientStream;
 use rustix::process::{Resource, getrlimit, setrlimit};
 
 pub(crate) use options::{LoadArgs, PlanError};
@@ -127,7 +128,7 @@ fn run_with<W: WireProtocol>(plan: LoadPlan, wire: &W, json: bool) -> Result<boo
 fn make_workers<W: WireProtocol>(
     plan: &Arc<LoadPlan>,
     wire: &W,
-    mut streams: Vec<TcpStream>,
+    mut streams: Vec<ClientStream>,
     progress: &Arc<LoadProgress>,
     stop: &Arc<AtomicBool>,
 ) -> Result<Vec<LoadWorker<W>>, LoadError> {

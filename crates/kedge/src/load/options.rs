@@ -1,10 +1,12 @@
 //! The flags of `kedge load`, and the plan made from them.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use kedge_auth::{Mechanism, PASSWORD_BYTES_MAX, USER_NAME_BYTES_MAX};
+use kedge_tls::rustls::ClientConfig;
 use kedge_types::DurabilityLevel;
 use kedge_types::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
@@ -180,6 +182,8 @@ pub(super) struct LoadPlan {
     pub(super) protocol: Protocol,
     /// Host and port of each node; only those of the URL until the map is known.
     pub(super) nodes: Vec<(String, u16)>,
+    /// TLS of the key-value port, if the URL asks for it.
+    pub(super) tls: Option<Arc<ClientConfig>>,
     pub(super) bucket: String,
     pub(super) login: LoginCredentials,
     pub(super) items: u64,
@@ -229,6 +233,8 @@ impl LoadPlan {
     pub(super) fn new(args: &LoadArgs) -> Result<Self, PlanError> {
         let target =
             ServerUrl::parse(&args.access.url).map_err(|error| PlanError(error.to_string()))?;
+        let tls = args.access.tls(&target);
+        let tls = tls.map_err(|error| PlanError(error.to_string()))?;
         let protocol = match (args.protocol, target.scheme) {
             (Some(protocol), _) => protocol,
             (None, None | Some(Scheme::Couchbase)) => Protocol::Couchbase,
@@ -248,6 +254,7 @@ impl LoadPlan {
         Ok(Self {
             protocol,
             nodes: vec![(target.host.clone(), target.port_or(protocol.scheme()))],
+            tls,
             bucket: target.bucket.unwrap_or_else(|| "default".to_owned()),
             login: LoginCredentials {
                 user: args.access.user.clone(),

@@ -1,13 +1,13 @@
 //! One thread of the generator: an event loop over its share of the connections.
 
 use std::io;
-use std::net::TcpStream;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use kedge_tls::ClientStream;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token, Waker};
 use rustix::time::{
@@ -19,6 +19,7 @@ use super::connect::Reconnector;
 use super::connection::{Conn, ConnectionLoss, Core, LoadPhase};
 use super::generate::{Schedule, SplitMix64, ValueSource};
 use super::options::LoadPlan;
+use super::stream::LoadStream;
 use super::tally::{LoadProgress, LoadTally};
 use super::wire::WireProtocol;
 use super::zipfian::ItemChoice;
@@ -63,7 +64,7 @@ impl<W: WireProtocol> LoadWorker<W> {
         plan: &Arc<LoadPlan>,
         wire: W,
         first: usize,
-        streams: Vec<TcpStream>,
+        streams: Vec<ClientStream>,
         progress: &Arc<LoadProgress>,
         stop: &Arc<AtomicBool>,
     ) -> io::Result<Self> {
@@ -71,7 +72,7 @@ impl<W: WireProtocol> LoadWorker<W> {
         let mut conns = Vec::with_capacity(streams.len());
         for (at, stream) in streams.into_iter().enumerate() {
             let node = plan.node_of(first + at) as u16;
-            conns.push(Conn::new(register(&poll, stream, at)?, node));
+            conns.push(Conn::new(LoadStream::register(&poll, stream, at)?, node));
         }
         let timer = if plan.rate.is_some() {
             let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
@@ -272,7 +273,10 @@ impl<W: WireProtocol> LoadWorker<W> {
     fn take_reopened(&mut self) {
         for (at, result) in self.reconnector.take() {
             let registered = match result {
-                Ok(stream) => register(&self.poll, stream, at).map_err(|error| error.to_string()),
+                Ok(stream) => {
+                    let registered = LoadStream::register(&self.poll, stream, at);
+                    registered.map_err(|error| error.to_string())
+                }
                 Err(error) => Err(error.to_string()),
             };
             match registered {
@@ -382,16 +386,6 @@ impl<W: WireProtocol> LoadWorker<W> {
     pub(super) fn is_stranded(&self) -> bool {
         self.conns.iter().all(|conn| conn.given_up)
     }
-}
-
-fn register(poll: &Poll, stream: TcpStream, at: usize) -> io::Result<mio::net::TcpStream> {
-    stream.set_read_timeout(None)?;
-    stream.set_write_timeout(None)?;
-    stream.set_nonblocking(true)?;
-    let mut stream = mio::net::TcpStream::from_std(stream);
-    let both = Interest::READABLE | Interest::WRITABLE;
-    poll.registry().register(&mut stream, Token(at), both)?;
-    Ok(stream)
 }
 
 fn nanoseconds(time: Duration) -> u64 {

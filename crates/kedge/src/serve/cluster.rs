@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use kedge_auth::Roles;
-use kedge_cluster::{CLUSTER_USER, External, Release, SERVER_GROUP};
+use kedge_cluster::{CLUSTER_USER, External, Release, SERVER_GROUP, TlsPorts};
 use kedge_coordination::StoreAddress;
 use kedge_coordination::lease::{LeaseTiming, TimingError};
 use kedge_coordinator::cluster::{ClusterSetup, LeaseOptions, NodeOptions};
@@ -65,6 +65,11 @@ fn options(settings: &Settings, release: Release) -> Result<Option<NodeOptions>,
         name,
         host: host(settings)?,
         external,
+        external_tls: TlsPorts {
+            external_kv: settings.external_kv_tls_port,
+            external_mgmt: settings.external_mgmt_tls_port,
+            ..TlsPorts::default()
+        },
         server_group: server_group(settings),
         lease: lease(settings)?,
         release,

@@ -10,12 +10,13 @@ mod cluster;
 mod memcached;
 mod signals;
 mod start_pages;
+mod tls;
 
 pub(crate) use bucket::config as bucket_config;
 pub(crate) use cluster::coordinator;
 
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -34,7 +35,10 @@ use kedge_node::audit::{Audit, AuditConfig};
 use kedge_node::password_checks::LoginDelays;
 use kedge_node::registry::{BucketRegistry, RegistryError};
 use kedge_node::users::{Users, UsersError};
-use kedge_server::{MemcachedConfig, Server, ServerConfig, ServerEnvironment, ServerError};
+use kedge_server::{
+    MemcachedConfig, Server, ServerConfig, ServerEnvironment, ServerError, TlsConfig,
+};
+use kedge_tls::{ServerTls, TlsError};
 use kedge_types::SystemClock;
 use rustix::thread::disable_transparent_huge_pages;
 use tracing_subscriber::EnvFilter;
@@ -85,6 +89,8 @@ enum ServeError {
     Bucket(#[from] RegistryError),
     #[error(transparent)]
     Cluster(#[from] ClusterError),
+    #[error("TLS: {0}")]
+    Tls(#[from] TlsError),
     #[error("{0}")]
     Load(String),
     #[error("{0}")]
@@ -99,6 +105,8 @@ enum ServeEvent {
     Clustered,
     /// A signal asks the server to stop; carries the signal's name.
     Stop(&'static str),
+    /// A signal asks for a reload of the files of TLS.
+    Reload,
 }
 
 /// Runs the server until a signal stops it.
@@ -132,7 +140,7 @@ fn serve(effective: &Effective, release: Release) -> Result<(), ServeError> {
     // memory: for up to 20 ms when files fill the memory. If the system has no huge pages, nothing is lost.
     let _ = disable_transparent_huge_pages(true);
     let (events, inbox) = mpsc::channel();
-    signals::watch(events.clone())?;
+    signals::watch(events.clone(), settings.serves_tls())?;
 
     let disk: Arc<dyn Disk> = Arc::new(PosixDisk);
     // Held until the end: its owner is the only writer here.
@@ -141,6 +149,7 @@ fn serve(effective: &Effective, release: Release) -> Result<(), ServeError> {
     let users = users.with_password_length_min(settings.password_length_min.into());
     let users = users.with_hash_cost(hash_cost(settings));
     let users = Arc::new(users.audited(audit(&disk, settings)?));
+    let tls = tls::config(settings)?;
     let cluster = cluster::prepare(effective, &disk, release)?;
     if let Some(cluster) = &cluster {
         cluster.share_users(&users);
@@ -165,7 +174,10 @@ fn serve(effective: &Effective, release: Release) -> Result<(), ServeError> {
         }),
         return_memory: allocator::return_memory,
     };
-    let server = Server::start(server_config(effective, cluster, memcached), environment)?;
+    let server = Server::start(
+        server_config(effective, cluster, (memcached, tls)),
+        environment,
+    )?;
     let loading = announce(&server, events);
     if loading == 0 {
         output::print(&ready_line(&server))?;
@@ -199,6 +211,7 @@ fn run_until_stopped(
                     output::print(&ready_line(&server))?;
                 }
             }
+            Ok(ServeEvent::Reload) => reload_tls(&server),
             Ok(ServeEvent::Stop(signal)) => {
                 tracing::info!(signal, "stopping");
                 let stopped = server.stop(shutdown_timeout);
@@ -214,6 +227,16 @@ fn run_until_stopped(
             // The thread that waits for signals never ends.
             Err(RecvTimeoutError::Disconnected) => unreachable!("signals are always watched"),
         }
+    }
+}
+
+/// Loads the files of TLS again.
+fn reload_tls(server: &Server) {
+    if let Some(Err(error)) = server.tls().map(ServerTls::reload) {
+        tracing::error!(
+            %error,
+            "the TLS files cannot be loaded again; connections go on with the ones from before"
+        );
     }
 }
 
@@ -269,13 +292,14 @@ fn lock(disk: &dyn Disk, path: &Path) -> Result<kedge_disk::DirLock, ServeError>
 fn server_config(
     effective: &Effective,
     cluster: Option<ClusterSetup>,
-    memcached: Option<MemcachedConfig>,
+    (memcached, tls): (Option<MemcachedConfig>, Option<TlsConfig>),
 ) -> ServerConfig {
     let settings = &effective.settings;
     ServerConfig {
         listen: settings.listen,
-        kv_port: settings.kv_port,
-        mgmt_port: settings.mgmt_port,
+        kv_port: settings.kv_port.port(),
+        mgmt_port: settings.mgmt_port.port(),
+        tls,
         memcached,
         data_dir: settings.data_dir.clone(),
         threads: settings.threads,
@@ -360,14 +384,24 @@ fn check_loaded(registry: &BucketRegistry, bucket: &Weak<Bucket>) -> Result<(), 
 }
 
 fn ready_line(server: &Server) -> String {
-    let memcached = server
-        .memcached_addr()
-        .map_or_else(|| "off".to_owned(), |it| it.to_string());
-    format!(
-        "ready kv={} mgmt={} memcached={memcached}\n",
-        server.kv_addr(),
-        server.mgmt_addr()
-    )
+    let shown = |address: Option<SocketAddr>| match address {
+        Some(address) => address.to_string(),
+        None => "off".to_owned(),
+    };
+    let mut line = format!(
+        "ready kv={} mgmt={} memcached={}",
+        shown(server.kv_addr()),
+        shown(server.mgmt_addr()),
+        shown(server.memcached_addr())
+    );
+    if server.tls().is_some() {
+        let (kv, mgmt) = (server.kv_tls_addr(), server.mgmt_tls_addr());
+        line += &format!(" kvs={} mgmts={}", shown(kv), shown(mgmt));
+        if let Some(memcached) = server.memcached_tls_addr() {
+            line += &format!(" memcacheds={memcached}");
+        }
+    }
+    line + "\n"
 }
 
 fn start_logging(level: LogLevel) {

@@ -1,4 +1,4 @@
-//! SIGTERM and SIGINT.
+//! SIGTERM and SIGINT, and SIGHUP if the server has files to load again.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -6,7 +6,7 @@ use std::sync::mpsc::Sender;
 use std::{io, thread};
 
 use rustix::process::{Signal, set_parent_process_death_signal};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 use signal_hook::iterator::Signals;
 
@@ -21,25 +21,27 @@ pub(super) fn stop_with_parent() {
     let _ = set_parent_process_death_signal(Some(Signal::TERM));
 }
 
-/// Sends [`ServeEvent::Stop`] for a signal. A second signal ends the process at once.
-pub(super) fn watch(events: Sender<ServeEvent>) -> io::Result<()> {
+/// Sends [`ServeEvent::Stop`] for a signal. A second one ends the process at once. SIGHUP is a [`ServeEvent::Reload`] if
+/// `has_files`; else it has its usual effect, the end of the process.
+pub(super) fn watch(events: Sender<ServeEvent>, has_files: bool) -> io::Result<()> {
     let stopping = Arc::new(AtomicBool::new(false));
     for signal in [SIGTERM, SIGINT] {
         // Handlers run in the order of their registration: the first signal finds the flag down and raises it.
         flag::register_conditional_shutdown(signal, EXIT_SECOND_SIGNAL, Arc::clone(&stopping))?;
         flag::register(signal, Arc::clone(&stopping))?;
     }
-    let mut signals = Signals::new([SIGTERM, SIGINT])?;
+    let reload = has_files.then_some(SIGHUP);
+    let mut signals = Signals::new([SIGTERM, SIGINT].into_iter().chain(reload))?;
     thread::Builder::new()
         .name("kedge-signals".to_owned())
         .spawn(move || {
             for signal in signals.forever() {
-                let name = if signal == SIGTERM {
-                    "SIGTERM"
-                } else {
-                    "SIGINT"
+                let event = match signal {
+                    SIGHUP => ServeEvent::Reload,
+                    SIGTERM => ServeEvent::Stop("SIGTERM"),
+                    _ => ServeEvent::Stop("SIGINT"),
                 };
-                if events.send(ServeEvent::Stop(name)).is_err() {
+                if events.send(event).is_err() {
                     return;
                 }
             }

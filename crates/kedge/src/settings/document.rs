@@ -33,7 +33,9 @@ pub(crate) fn text(effective: &Effective) -> String {
 
 /// Returns the value as TOML: numbers and booleans bare, everything else in quotes.
 fn quoted(row: &Setting, value: &str) -> String {
-    let bare = row.kind.starts_with("a number") || row.kind == "true or false";
+    // A port may be `off`, too.
+    let is_number = row.kind.starts_with("a number") && value.parse::<i64>().is_ok();
+    let bare = is_number || row.kind == "true or false";
     if bare {
         value.to_owned()
     } else {

@@ -20,7 +20,7 @@ use kedge_types::setting::{SettingValue, nearest};
 pub(crate) use table::{DEFAULT_PASSWORD, Settings};
 use table::{Setting, TABLE};
 use value::SecretText;
-pub(crate) use value::{LogLevel, MaybePort, Recover};
+pub(crate) use value::{ClientCertMode, LogLevel, MaybePort, Recover, TlsMode, TlsVersion};
 
 use crate::password;
 
@@ -301,6 +301,62 @@ fn check(settings: &Settings) -> Result<(), SettingsError> {
     if !(HASH_PASSES_MIN..=HASH_PASSES_MAX).contains(&settings.password_hash_passes) {
         return refused("password_hash_passes", "expected 1 to 64");
     }
+    check_tls(settings)
+}
+
+/// Checks that the settings of TLS fit each other, and that each protocol has a port.
+fn check_tls(settings: &Settings) -> Result<(), SettingsError> {
+    let has_files = !settings.tls_cert.is_empty();
+    let is_on = settings.serves_tls();
+    let is_off = |port| is_on && port == MaybePort::Off;
+    let in_cluster = !settings.coordinator.is_empty();
+    let together = "tls_cert and tls_key go together";
+    let is_own = "tls = auto makes a certificate of its own";
+    let no_tls = "it needs TLS: give --tls auto, or --tls-cert and --tls-key";
+    let no_port = "the protocol has no other port";
+    let for_nodes = "the nodes of a cluster reach each other on it";
+    let (plain_kv, plain_mgmt) = (settings.kv_port, settings.mgmt_port);
+    let is_plain_off = |port| port == MaybePort::Off;
+    for (name, is_wrong, why) in [
+        (
+            "tls_key",
+            has_files == settings.tls_key.is_empty(),
+            together,
+        ),
+        (
+            "tls_cert",
+            has_files && settings.tls == TlsMode::Auto,
+            is_own,
+        ),
+        (
+            "client_certs",
+            !is_on && settings.client_certs != ClientCertMode::Off,
+            no_tls,
+        ),
+        ("kv_port", is_plain_off(plain_kv) && in_cluster, for_nodes),
+        (
+            "mgmt_port",
+            is_plain_off(plain_mgmt) && in_cluster,
+            for_nodes,
+        ),
+        ("kv_port", is_plain_off(plain_kv) && !is_on, no_tls),
+        ("mgmt_port", is_plain_off(plain_mgmt) && !is_on, no_tls),
+        (
+            "kv_port",
+            is_plain_off(plain_kv) && is_off(settings.kv_tls_port),
+            no_port,
+        ),
+        (
+            "mgmt_port",
+            is_plain_off(plain_mgmt) && is_off(settings.mgmt_tls_port),
+            no_port,
+        ),
+    ] {
+        if is_wrong {
+            let why = why.to_owned();
+            return Err(SettingsError::Refused { name, why });
+        }
+    }
     Ok(())
 }
 
@@ -389,7 +445,7 @@ mod tests {
                 settings.mgmt_port,
                 settings.memcached_port
             ),
-            (1, 20, MaybePort::At(300))
+            (MaybePort::At(1), MaybePort::At(20), MaybePort::At(300))
         );
         assert_eq!(settings.bucket_settings.quota_bytes, Some(64 << 20));
         assert_eq!(settings.recover, Recover::Salvage);
@@ -400,6 +456,55 @@ mod tests {
         assert_eq!(source("mgmt_port"), "KEDGE_MGMT_PORT");
         assert_eq!(source("memcached_port"), "--memcached-port");
         assert_eq!(source("listen"), "default");
+    }
+
+    #[test]
+    fn settings_of_tls_have_to_fit_each_other() {
+        let auto = &["--tls", "auto"][..];
+        let with = |more: &[&'static str]| [auto, more].concat();
+        let table: [(Vec<&str>, &str); 8] = [
+            (
+                vec!["--tls-cert", "a"],
+                "tls_key: tls_cert and tls_key go together",
+            ),
+            (
+                vec!["--tls-key", "a"],
+                "tls_key: tls_cert and tls_key go together",
+            ),
+            (
+                with(&["--tls-cert", "a", "--tls-key", "b"]),
+                "tls_cert: tls = auto makes",
+            ),
+            (
+                vec!["--client-certs", "optional"],
+                "client_certs: it needs TLS",
+            ),
+            (vec!["--kv-port", "off"], "kv_port: it needs TLS"),
+            (vec!["--mgmt-port", "off"], "mgmt_port: it needs TLS"),
+            (
+                with(&["--kv-port", "off", "--kv-tls-port", "off"]),
+                "kv_port: the protocol has no",
+            ),
+            (
+                with(&[
+                    "--mgmt-port",
+                    "off",
+                    "--coordinator",
+                    "embedded:x",
+                    "--node-name",
+                    "n",
+                ]),
+                "mgmt_port: the nodes of a cluster",
+            ),
+        ];
+        for (flags, words) in table {
+            let error = load(&flags, &[], None).map(|_| ()).expect_err(words);
+            assert!(error.contains(words), "{flags:?}: {error}");
+        }
+        let plain_off = with(&["--kv-port", "off", "--mgmt-port", "off"]);
+        load(&plain_off, &[], None).expect("there are ports of TLS");
+        load(&["--tls-min-version", "1.3"], &[], None).expect("a version");
+        load(&[], &[], Some("tls_min_version = 1.3")).expect("a version");
     }
 
     #[test]

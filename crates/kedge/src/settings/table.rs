@@ -15,8 +15,11 @@ use kedge_frontend::FrontendLimits;
 use kedge_types::limits::VALUE_BYTES_MAX;
 use kedge_types::setting::{Bytes, SettingValue};
 
-use super::value::{Hosts, LogLevel, MaybePort, PoolThreads, Recover, SecretText};
-use crate::target::{KV_PORT, MEMCACHED_PORT, MGMT_PORT};
+use super::value::{
+    CertNames, ClientCertMode, Hosts, LogLevel, MaybePort, PoolThreads, Recover, SecretText,
+    TlsMode, TlsVersion, Words,
+};
+use crate::target::{KV_PORT, KV_TLS_PORT, MEMCACHED_PORT, MGMT_PORT, MGMT_TLS_PORT};
 
 /// Checks the text of a value and returns it in display form.
 type ValueCheck = dyn Fn(&str) -> Result<String, String> + Send + Sync;
@@ -145,10 +148,10 @@ settings! {
     listen: IpAddr = LOOPBACK,
         "Address to which the key-value and management ports are bound. Anything but loopback is refused while the \
          administrator has the default password.";
-    kv_port: u16 = KV_PORT,
-        "Port of the key-value protocol, for Couchbase's SDKs. 0 is any free port.";
-    mgmt_port: u16 = MGMT_PORT,
-        "Port of management over HTTP. 0 is any free port.";
+    kv_port: MaybePort = MaybePort::At(KV_PORT),
+        "Port of the key-value protocol, for Couchbase's SDKs. 0 is any free port. `off` serves it over TLS only.";
+    mgmt_port: MaybePort = MaybePort::At(MGMT_PORT),
+        "Port of management over HTTP. 0 is any free port. `off` serves it over HTTPS only.";
     http_allowed_hosts: Hosts = Hosts::default(),
         "Names that requests to management may use for this server in the header Host, separated by commas. A name that begins with a dot stands for all names with that end, `*` for any. Addresses, localhost, the machine's own name and the names of the cluster's nodes are always allowed. Other names, and pages of other origins, get 403, so that a page from elsewhere cannot use this server through a browser.", default_note = "none";
     memcached_port: MaybePort = MaybePort::At(MEMCACHED_PORT),
@@ -170,6 +173,36 @@ settings! {
     memcached_bucket: String = String::new(),
         "Bucket of plain memcached clients. Empty: that of `bucket`.", default_note = "that of `bucket`";
 
+    ["TLS"]
+    tls: TlsMode = TlsMode::Off,
+        "`auto`: serve TLS with a certificate that signs itself. It is in the data directory, stays over restarts and is renewed a day before it expires. Its SHA-256 is logged at the start. `off`: serve TLS only if `tls_cert` is given.";
+    tls_cert: String = String::new(),
+        "PEM file with the certificate of this node and those of intermediate CAs. The files of TLS are loaded again when one of them changes, and after SIGHUP; open connections stay.", default_note = "none";
+    tls_key: String = String::new(),
+        "PEM file with the private key of `tls_cert`: PKCS#8, also encrypted, PKCS#1 or SEC1.", default_note = "none";
+    tls_key_passphrase_file: String = String::new(),
+        "File with the passphrase of `tls_key` in its first line. Without it, the environment variable `KEDGE_TLS_KEY_PASSPHRASE` has it.", default_note = "none";
+    kv_tls_port: MaybePort = MaybePort::At(KV_TLS_PORT),
+        "Port of the key-value protocol over TLS. 0 is any free port. `off` does not serve it.";
+    mgmt_tls_port: MaybePort = MaybePort::At(MGMT_TLS_PORT),
+        "Port of management over HTTPS. 0 is any free port. `off` does not serve it.";
+    memcached_tls_port: MaybePort = MaybePort::Off,
+        "Port of plain memcached clients over TLS, at `memcached_listen` beside `memcached_port`. 0 is any free port. `off` does not serve it.";
+    tls_min_version: TlsVersion = TlsVersion::Tls12,
+        "Lowest version of TLS that clients may use.";
+    tls_cipher_suites: Words = Words::default(),
+        "Names of the cipher suites of TLS that clients may use, separated by commas, the preferred ones first, such as TLS_AES_256_GCM_SHA384. Empty: all that the server has.", default_note = "all";
+    tls_honor_cipher_order: bool = true,
+        "Choose the first cipher suite of the server that the client has too, not the first one of the client.";
+    client_certs: ClientCertMode = ClientCertMode::Off,
+        "Certificates of clients. `optional`: a client may have one instead of a password. `mandatory`: a client without a valid one is refused.";
+    client_ca: Words = Words::default(),
+        "PEM files with the CAs that sign certificates of clients, separated by commas.", default_note = "none";
+    client_crl: Words = Words::default(),
+        "PEM files with lists of revoked certificates of clients, separated by commas. If there is one, each client certificate needs a list of its CA that is not out of date.", default_note = "none";
+    client_cert_names: CertNames = CertNames::default(),
+        "Place of the user name in the certificate of a client: `subject.cn`, `san.dnsname`, `san.uri`, `san.email`, or up to ten rules in the JSON form of `/settings/clientCertAuth`, such as [{\"path\":\"san.uri\",\"prefix\":\"urn:\",\"delimiter\":\"@\"}]. The first rule that matches wins.";
+
     ["Cluster"]
     coordinator: String = String::new(),
         "The coordination store of the cluster, `etcd://HOST:PORT[,HOST:PORT...]/PREFIX[?OPTION=VALUE&...]` or `embedded:DIR` for nodes of one machine (docs/guides/cluster.md). A node of a cluster does not serve plain memcached clients unless `memcached_port` or `memcached_enabled` is given. Empty: a standalone server.", default_note = "none";
@@ -185,6 +218,10 @@ settings! {
         "Port of the key-value protocol at `external_host`. 0: that of the node.", default_note = "the node's";
     external_mgmt_port: u16 = 0,
         "Port of management at `external_host`. 0: that of the node.", default_note = "the node's";
+    external_kv_tls_port: u16 = 0,
+        "Port of the key-value protocol over TLS at `external_host`. 0: that of the node.", default_note = "the node's";
+    external_mgmt_tls_port: u16 = 0,
+        "Port of management over HTTPS at `external_host`. 0: that of the node.", default_note = "the node's";
     auto_failover_timeout: Duration = Duration::from_secs(5),
         "Time after which a node of a cluster counts as down, 1 s to 120 s. It is also the time of a node's lease: a node that cannot renew it for so long serves no clients. It holds until the settings of automatic failover are first changed, which are those of all nodes.";
     lease_tolerated_pause: Duration = Duration::ZERO,
@@ -291,6 +328,13 @@ settings! {
          does.";
     shutdown_timeout: Duration = Duration::from_secs(3),
         "Time that requests in flight have to end after SIGTERM or SIGINT; then what is queued is synced.";
+}
+
+impl Settings {
+    /// Returns whether there is a certificate for TLS.
+    pub(crate) fn serves_tls(&self) -> bool {
+        self.tls == TlsMode::Auto || !self.tls_cert.is_empty()
+    }
 }
 
 /// The well-known default password.

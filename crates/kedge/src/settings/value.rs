@@ -5,6 +5,7 @@ use std::ops::Deref;
 
 use kedge_executor::ThreadCount;
 use kedge_node::pools::{THREADS_KIND, parse_threads, threads_text};
+use kedge_tls::NameRules;
 use kedge_types::setting::{SettingValue, expected};
 use zeroize::Zeroizing;
 
@@ -15,6 +16,16 @@ pub(crate) enum MaybePort {
     Off,
     /// This port; 0 is any free one.
     At(u16),
+}
+
+impl MaybePort {
+    /// The port, if there is one.
+    pub(crate) fn port(self) -> Option<u16> {
+        match self {
+            Self::Off => None,
+            Self::At(port) => Some(port),
+        }
+    }
 }
 
 impl SettingValue for MaybePort {
@@ -78,6 +89,46 @@ impl SettingValue for Hosts {
 
     fn show(&self) -> String {
         self.0.join(",")
+    }
+}
+
+/// Words between commas.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Words(pub(crate) Vec<String>);
+
+impl SettingValue for Words {
+    const KIND: &'static str = "words, separated by commas";
+
+    fn read(text: &str) -> Result<Self, String> {
+        if text.trim().is_empty() {
+            return Ok(Self::default());
+        }
+        let words: Vec<String> = text.split(',').map(|word| word.trim().to_owned()).collect();
+        match words.iter().any(String::is_empty) {
+            true => Err(expected::<Self>()),
+            false => Ok(Self(words)),
+        }
+    }
+
+    fn show(&self) -> String {
+        self.0.join(",")
+    }
+}
+
+/// The rules of user names in certificates.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct CertNames(pub(crate) NameRules);
+
+impl SettingValue for CertNames {
+    const KIND: &'static str =
+        "subject.cn, san.dnsname, san.uri, san.email, or a list of rules in JSON";
+
+    fn read(text: &str) -> Result<Self, String> {
+        NameRules::parse(text).map(Self)
+    }
+
+    fn show(&self) -> String {
+        self.0.to_string()
     }
 }
 
@@ -156,6 +207,35 @@ choice! {
 }
 
 choice! {
+    /// The source of the certificate.
+    TlsMode, "auto or off":
+    /// None, unless files are given.
+    Off = "off",
+    /// A certificate in the data directory that signs itself.
+    Auto = "auto",
+}
+
+choice! {
+    /// The lowest version of TLS.
+    TlsVersion, "1.2 or 1.3":
+    /// TLS 1.2.
+    Tls12 = "1.2",
+    /// TLS 1.3.
+    Tls13 = "1.3",
+}
+
+choice! {
+    /// Certificates of clients.
+    ClientCertMode, "off, optional or mandatory":
+    /// Clients are not asked for one.
+    Off = "off",
+    /// Clients may have one.
+    Optional = "optional",
+    /// Clients need one.
+    Mandatory = "mandatory",
+}
+
+choice! {
     /// The lowest level of logged messages.
     LogLevel, "error, warn, info, debug or trace":
     /// Failures and damage.
@@ -195,6 +275,14 @@ mod tests {
         for wrong in [",", "a,", ".", "a:80", "http://a", "*.a"] {
             check::<Hosts>(wrong, None, "");
         }
+        check(
+            "a, b",
+            Some(&Words(vec!["a".to_owned(), "b".to_owned()])),
+            "a,b",
+        );
+        check::<Words>("a,", None, "");
+        check("subject.cn", Some(&CertNames::default()), "subject.cn");
+        check::<CertNames>("subject", None, "");
         check("off", Some(&MaybePort::Off), "off");
         check("0", Some(&MaybePort::At(0)), "0");
         check::<MaybePort>("65536", None, "");

@@ -2,6 +2,7 @@
 
 pub(crate) mod auto_failover;
 pub(crate) mod bucket;
+pub(crate) mod cert;
 pub(crate) mod cluster;
 pub(crate) mod collection;
 pub(crate) mod compact;
@@ -18,11 +19,14 @@ pub(crate) mod user;
 pub(crate) mod vbucket;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 use std::{fmt, io};
 
 use clap::Args;
 use kedge_auth::Mechanism;
+use kedge_tls::rustls::ClientConfig;
+use kedge_tls::{ClientTls, TlsError, Trust};
 use zeroize::Zeroizing;
 
 use crate::client::{ClientConnection, ClientError, LoginCredentials, ManagementClient};
@@ -34,7 +38,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The server of a tool, and the credentials.
 #[derive(Args, Clone)]
 pub(crate) struct ServerArgs {
-    /// couchbase://HOST:PORT/BUCKET; commands that use management also take http://HOST:PORT
+    /// couchbase://HOST:PORT/BUCKET; commands that use management also take http://HOST:PORT; with TLS: couchbases://
+    /// and https://
     #[arg(short = 'U', long = "url", env = "KEDGE_URL", global = true)]
     #[arg(default_value = "couchbase://127.0.0.1:11210/default")]
     pub(crate) url: String,
@@ -61,6 +66,13 @@ pub(crate) struct ServerArgs {
     /// --password
     #[arg(long, env = "KEDGE_PASSWORD_FILE", value_name = "FILE", global = true)]
     password_file: Option<PathBuf>,
+    /// PEM file with the CAs of servers, for couchbases:// and https://
+    #[arg(long = "ca", env = "KEDGE_CA", global = true)]
+    pub(crate) server_ca: Option<PathBuf>,
+    /// SHA-256 of the certificate of the server, instead of its CA
+    #[arg(long, env = "KEDGE_TLS_FINGERPRINT", global = true)]
+    #[arg(conflicts_with = "server_ca")]
+    pub(crate) tls_fingerprint: Option<String>,
 }
 
 impl fmt::Debug for ServerArgs {
@@ -83,6 +95,8 @@ pub(crate) enum ToolError {
     Client(#[from] ClientError),
     #[error("{0}")]
     Io(#[from] io::Error),
+    #[error("TLS: {0}")]
+    Tls(#[from] TlsError),
     #[error("{0}")]
     Usage(String),
 }
@@ -90,6 +104,24 @@ pub(crate) enum ToolError {
 impl ServerArgs {
     fn target(&self) -> Result<ServerUrl, ToolError> {
         Ok(ServerUrl::parse(&self.url)?)
+    }
+
+    /// Returns the TLS of a URL that asks for it.
+    pub(crate) fn tls(&self, target: &ServerUrl) -> Result<Option<Arc<ClientConfig>>, ToolError> {
+        if !target.tls {
+            return Ok(None);
+        }
+        let trust = match (&self.server_ca, &self.tls_fingerprint) {
+            (Some(ca), _) => Trust::Ca(vec![ca.clone()]),
+            (None, Some(fingerprint)) => Trust::Fingerprint(fingerprint.clone()),
+            (None, None) => {
+                return Err(ToolError::Usage(format!(
+                    "{}: TLS needs --ca FILE, or --tls-fingerprint with the SHA-256 that the server logs at its start",
+                    self.url
+                )));
+            }
+        };
+        Ok(Some(ClientTls { trust, own: None }.config()?))
     }
 
     /// Returns the password.
@@ -131,19 +163,17 @@ impl ServerArgs {
         }
         let port = target.port_or(Scheme::Couchbase);
         let bucket = self.bucket()?;
-        Ok(ClientConnection::ready(
-            &target.host,
-            port,
-            &self.login()?,
-            &bucket,
-            CONNECT_TIMEOUT,
-        )?)
+        let tls = self.tls(&target)?;
+        let opened =
+            ClientConnection::open_with(&target.host, port, CONNECT_TIMEOUT, tls.as_ref())?;
+        Ok(opened.prepared(&self.login()?, &bucket)?)
     }
 
     /// Returns the management of the server: at an http:// URL directly, otherwise at the address in the server's
     /// configuration.
     pub(crate) fn management(&self) -> Result<ManagementClient, ToolError> {
         let target = self.target()?;
+        let tls = self.tls(&target)?;
         let port = match target.scheme {
             Some(Scheme::Http) => target.port_or(Scheme::Http),
             Some(Scheme::Redis | Scheme::Memcached) => {
@@ -152,22 +182,30 @@ impl ServerArgs {
                     self.url
                 )));
             }
-            Some(Scheme::Couchbase) | None => self.management_port(&target)?,
+            Some(Scheme::Couchbase) | None => self.management_port(&target, tls.as_ref())?,
         };
-        Ok(ManagementClient::new(
-            &target.host,
-            port,
-            &self.user,
-            self.password()?.as_str(),
-        ))
+        let password = self.password()?;
+        let client = ManagementClient::new(&target.host, port, &self.user, password.as_str());
+        Ok(match tls {
+            Some(config) => client.over_tls(config),
+            None => client,
+        })
     }
 
-    fn management_port(&self, target: &ServerUrl) -> Result<u16, ToolError> {
+    fn management_port(
+        &self,
+        target: &ServerUrl,
+        tls: Option<&Arc<ClientConfig>>,
+    ) -> Result<u16, ToolError> {
         let port = target.port_or(Scheme::Couchbase);
-        let mut connection = ClientConnection::open(&target.host, port, CONNECT_TIMEOUT)?;
+        let mut connection = ClientConnection::open_with(&target.host, port, CONNECT_TIMEOUT, tls)?;
         connection.hello(&[])?;
         connection.login(&self.login()?)?;
-        let told = connection.topology()?.mgmt_port;
+        let topology = connection.topology()?;
+        let told = match tls {
+            Some(_) => topology.mgmt_tls_port,
+            None => topology.mgmt_port,
+        };
         told.ok_or_else(|| {
             ToolError::Usage("the configuration of the server has no management port".to_owned())
         })

@@ -14,7 +14,7 @@ fn flood() -> usize {
 }
 
 /// Raises this process's limit of open files, of which each connection is one.
-fn raise_file_limit(needed: u64) {
+pub(crate) fn raise_file_limit(needed: u64) {
     let mut limit = getrlimit(Resource::Nofile);
     let maximum = limit.maximum.unwrap_or(u64::MAX);
     assert!(

@@ -39,5 +39,7 @@ mod recovery;
 mod replicas;
 mod request_memory;
 mod shutdown;
+mod tls;
+mod tls_kv;
 mod tools;
 mod user_roles;

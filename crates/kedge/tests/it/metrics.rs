@@ -34,7 +34,7 @@ fn documented() -> BTreeSet<&'static str> {
 #[test]
 fn metrics_of_a_cluster_node_have_help_texts_and_are_documented() {
     let dir = tempfile::tempdir().expect("a directory");
-    let cluster = Cluster::start(dir.path(), &["--nodes=2", "--replicas=1"]);
+    let cluster = Cluster::start(dir.path(), &["--nodes=2", "--replicas=1", "--tls=auto"]);
     for node in 0..2 {
         let text = metrics(&cluster, node);
         help::check(&text);

@@ -97,6 +97,35 @@ fn serve_without_ports(dir: &Path) -> Command {
 }
 
 #[test]
+fn ports_without_tls_are_off_on_request() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let data = dir.path().join("data");
+    let mut command = serve_without_ports(&data);
+    for flag in ["kv-port=off", "mgmt-port=off", "memcached-port=off"] {
+        command.arg(format!("--{flag}"));
+    }
+    command.args(["--tls=auto", "--kv-tls-port=0", "--mgmt-tls-port=0"]);
+    let mut server = Started::new(command);
+    let line = server.line();
+    for off in ["kv", "mgmt", "memcached"] {
+        assert_eq!(field(&line, off), "off", "{line}");
+    }
+    let named = ["kvs", "mgmts"].map(|name| address(&line, name));
+    let ports = BTreeSet::from(named.map(|address| address.port()));
+    assert_eq!(listening(server.child.id()), ports, "{line}");
+    // Management is found by the configuration that the key-value port has.
+    let ca = data.join("tls-auto.pem").display().to_string();
+    for words in [["stats"].as_slice(), &["bucket", "list"]] {
+        let mut command = kedge(words);
+        let url = format!("couchbases://{}/default", named[0]);
+        command.args(["-U", &url, "-u", USER, "-P", PASSWORD, "--ca", &ca]);
+        let (code, output, errors) = run(&mut command);
+        assert_eq!(code, Some(0), "{words:?}: {errors}");
+        assert!(!output.is_empty());
+    }
+}
+
+#[test]
 fn port_0_is_any_free_port_that_the_ready_line_names() {
     let dir = tempfile::tempdir().expect("a directory");
     let file = dir.path().join("kedge.toml");
@@ -155,11 +184,15 @@ fn memcached_port_that_is_off_is_not_opened() {
 }
 
 #[test]
-fn only_the_memcached_port_may_be_off() {
+fn ports_without_tls_are_not_off_without_tls() {
     let dir = tempfile::tempdir().expect("a directory");
     let data = dir.path().join("data");
     for flag in ["--kv-port", "--mgmt-port"] {
-        for value in ["off", "-1", "65536"] {
+        let mut command = serve_without_ports(&data);
+        let (code, stdout, stderr) = run(command.arg(format!("{flag}=off")));
+        assert_eq!((code, stdout.as_str()), (Some(1), ""), "{flag}=off");
+        assert!(stderr.contains("_port: it needs TLS"), "{stderr}");
+        for value in ["-1", "65536"] {
             let mut command = serve_without_ports(&data);
             let (code, stdout, stderr) = run(command.arg(format!("{flag}={value}")));
             assert_eq!((code, stdout.as_str()), (Some(1), ""), "{flag}={value}");

@@ -24,6 +24,12 @@ pub(crate) struct Server {
     pub(crate) kv: SocketAddr,
     pub(crate) mgmt: SocketAddr,
     pub(crate) memcached: SocketAddr,
+    /// The key-value protocol over TLS, if it is served.
+    pub(crate) kvs: Option<SocketAddr>,
+    /// Plain memcached over TLS, if it is served.
+    pub(crate) memcacheds: Option<SocketAddr>,
+    /// Management over HTTPS, if it is served.
+    pub(crate) mgmts: Option<SocketAddr>,
 }
 
 /// `kedge` with these arguments, its output piped.
@@ -99,6 +105,9 @@ impl Server {
                 kv,
                 mgmt,
                 memcached,
+                kvs: address("kvs="),
+                memcacheds: address("memcacheds="),
+                mgmts: address("mgmts="),
             });
         }
         let _ = child.kill();

@@ -1,15 +1,14 @@
-//! Bytes that were received and not executed: as a rule the beginning of a frame. A connection without such bytes holds no
-//! memory for them.
+//! Bytes of a connection that wait: received and not executed, or encrypted and not sent. An empty queue holds no memory.
 
-/// Bytes that were received and not executed.
+/// A queue of bytes. Unexecuted ones are, as a rule, the beginning of a frame.
 #[derive(Default)]
-pub(super) struct UnexecutedBytes {
+pub(super) struct ByteQueue {
     bytes: Vec<u8>,
-    /// The number of bytes at the front that were executed.
+    /// The number of bytes at the front that were consumed.
     at: usize,
 }
 
-impl UnexecutedBytes {
+impl ByteQueue {
     pub(super) fn len(&self) -> usize {
         self.bytes.len() - self.at
     }
@@ -33,11 +32,19 @@ impl UnexecutedBytes {
         *self = Self::default();
     }
 
-    /// Drops bytes that were executed.
+    /// Drops bytes from the front.
     pub(super) fn consume(&mut self, count: usize) {
         self.at += count;
         if self.at >= self.bytes.len() {
             self.clear();
+        }
+    }
+
+    /// Appends bytes.
+    pub(super) fn append(&mut self, bytes: &[u8]) {
+        if !bytes.is_empty() {
+            self.reserve(self.len() + bytes.len())
+                .extend_from_slice(bytes);
         }
     }
 

@@ -1,0 +1,182 @@
+//! TLS of management: handshakes, certificates that change, and their REST interface.
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use axum::http::StatusCode;
+use kedge_auth::Privilege;
+use kedge_tls::rustls;
+use kedge_tls::{CertificateInfo, ClientCerts, FailureReason, NameError, ServerTls, TlsError};
+use serde_json::{Value, json};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+use super::reply::{EarlyReply, Handled, ok};
+use super::request_context::RequestContext;
+
+/// The pause between two looks whether a file of TLS has changed.
+const FILE_CHECK_PAUSE: Duration = Duration::from_secs(10);
+
+/// Runs the handshake of a connection, and returns the user of the client's certificate.
+///
+/// # Errors
+/// The reason why there is no connection. It is counted.
+pub(super) async fn handshake(
+    stream: TcpStream,
+    tls: &ServerTls,
+) -> Result<(TlsStream<TcpStream>, Option<Arc<str>>), String> {
+    let failed = |reason, why: String| {
+        tls.metrics().failure(reason);
+        why
+    };
+    let accepted = TlsAcceptor::from(tls.config()).accept(stream).await;
+    let stream = accepted.map_err(|error| failed(reason_of(&error), error.to_string()))?;
+    let (_, session) = stream.get_ref();
+    let user = match tls.user_of(session).and_then(not_reserved) {
+        Ok(user) => user.map(Arc::from),
+        // The client may have a password.
+        Err(_) if tls.client_certs() == ClientCerts::Optional => None,
+        Err(error) => return Err(failed(FailureReason::NoUserName, error.to_string())),
+    };
+    let is_resumed = session.handshake_kind() == Some(rustls::HandshakeKind::Resumed);
+    tls.metrics().handshake(is_resumed);
+    Ok((stream, user))
+}
+
+/// Refuses the names of the server's own users: nodes log in to each other with the secret of the cluster, and a CA of
+/// clients must not be able to make a node.
+fn not_reserved(user: Option<String>) -> Result<Option<String>, NameError> {
+    match user {
+        Some(user) if kedge_auth::is_reserved(&user) => Err(NameError::Invalid),
+        user => Ok(user),
+    }
+}
+
+/// Returns the reason of an error of a handshake.
+fn reason_of(error: &io::Error) -> FailureReason {
+    let of_tls = error
+        .get_ref()
+        .and_then(|it| it.downcast_ref::<rustls::Error>());
+    of_tls.map_or(FailureReason::Closed, FailureReason::of)
+}
+
+/// Loads the files of TLS again whenever one of them has changed.
+pub(super) async fn follow_files(tls: ServerTls) {
+    loop {
+        tokio::time::sleep(FILE_CHECK_PAUSE).await;
+        let checked = tls.clone();
+        let check = move || checked.reload_if_changed(SystemTime::now());
+        match tokio::task::spawn_blocking(check).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => tracing::error!(
+                %error,
+                "the changed TLS files cannot be used; connections go on with the ones from before"
+            ),
+            Err(_) => return,
+        }
+    }
+}
+
+impl RequestContext {
+    fn tls(&self) -> Result<&ServerTls, EarlyReply> {
+        let tls = self.state.parts.tls.as_ref();
+        tls.ok_or_else(|| EarlyReply::text(StatusCode::NOT_FOUND, "This node does not serve TLS."))
+    }
+}
+
+/// `GET /kedge/tls`: the certificate of this node.
+pub(crate) async fn status(call: RequestContext) -> Handled {
+    call.caller.require(Privilege::Inspect, None)?;
+    let tls = call.tls()?;
+    let mut status = serde_json::to_value(tls.status()).unwrap_or_default();
+    status["expiresInSeconds"] = tls.expires_in(SystemTime::now()).into();
+    ok(&status)
+}
+
+/// Returns the reply to a reload.
+fn reloaded(result: Result<(), TlsError>) -> Result<(), EarlyReply> {
+    let refused = |error: TlsError| {
+        let text = Value::from(error.to_string());
+        EarlyReply::json(StatusCode::BAD_REQUEST, &text)
+    };
+    result.map_err(refused)
+}
+
+/// Loads all files of TLS again, for the user of the request.
+async fn reload(call: &RequestContext) -> Result<ServerTls, EarlyReply> {
+    call.caller.require(Privilege::Admin, None)?;
+    let tls = call.tls()?.clone();
+    let reloading = tls.clone();
+    reloaded(call.blocking(move |_| reloading.reload()).await?)?;
+    Ok(tls)
+}
+
+/// `POST /node/controller/reloadCertificate`.
+pub(crate) async fn reload_certificate(call: RequestContext) -> Handled {
+    reload(&call).await?;
+    ok(&json!({ "warnings": [] }))
+}
+
+/// `POST /node/controller/loadTrustedCAs`.
+pub(crate) async fn load_trusted_cas(call: RequestContext) -> Handled {
+    let tls = reload(&call).await?;
+    ok(&trusted(&tls)?)
+}
+
+/// `GET /pools/default/trustedCAs`.
+pub(crate) async fn trusted_cas(call: RequestContext) -> Handled {
+    call.caller.require(Privilege::Inspect, None)?;
+    ok(&trusted(call.tls()?)?)
+}
+
+/// `GET /settings/clientCertAuth`: what flags and files have set.
+pub(crate) async fn client_cert_auth(call: RequestContext) -> Handled {
+    call.caller.require(Privilege::Inspect, None)?;
+    let tls = call.state.parts.tls.as_ref();
+    let state = tls.map_or("disable", |tls| tls.status().client_certificates);
+    let prefixes = match tls {
+        Some(tls) if state != "disable" => json!(tls.options().client_auth.names.list()),
+        _ => json!([]),
+    };
+    ok(&json!({ "state": state, "prefixes": prefixes }))
+}
+
+/// Returns the CAs of client certificates, as the files have them.
+fn trusted(tls: &ServerTls) -> Result<Value, EarlyReply> {
+    let mut all = Vec::new();
+    for path in &tls.options().client_auth.ca {
+        let found = CertificateInfo::of_file(path);
+        let found = found.map_err(|error| EarlyReply::failed("read the CAs", &error))?;
+        for certificate in found {
+            let (not_before, not_after) = certificate.validity_text();
+            all.push(json!({
+                "id": all.len(),
+                "subject": certificate.subject,
+                "notBefore": not_before,
+                "notAfter": not_after,
+                "type": "uploaded",
+                "fingerprint": certificate.fingerprint,
+                "loadFile": path.display().to_string(),
+                "warnings": [],
+            }));
+        }
+    }
+    Ok(all.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use kedge_cluster::CLUSTER_USER;
+
+    use super::*;
+
+    #[test]
+    fn certificate_cannot_name_the_user_of_the_nodes() {
+        let named = |name: &str| not_reserved(Some(name.to_owned()));
+        assert_eq!(named(CLUSTER_USER), Err(NameError::Invalid));
+        assert_eq!(named("alice"), Ok(Some("alice".to_owned())));
+        assert_eq!(not_reserved(None), Ok(None));
+    }
+}
