@@ -11,10 +11,16 @@ import deadline
 import kedge_server
 
 
+def trust(server):
+    """What a client needs to trust the server, if that has TLS."""
+    certificate = getattr(server, "certificate", None)
+    return {"cert_path": str(certificate)} if certificate else {}
+
+
 def connect(server, transactions=None, **timeouts):
     """Connects; `transactions` is the configuration of transactions, if it is not the SDK's."""
     options = ClusterOptions(
-        PasswordAuthenticator(kedge_server.USER, kedge_server.PASSWORD),
+        PasswordAuthenticator(kedge_server.USER, kedge_server.PASSWORD, **trust(server)),
         timeout_options=ClusterTimeoutOptions(
             bootstrap_timeout=timedelta(seconds=60),
             kv_timeout=timedelta(seconds=60),

@@ -21,6 +21,7 @@ READY_SECONDS = 60
 STOP_SECONDS = 60
 
 _READY = re.compile(r"ready kv=(\S+):(\d+) mgmt=(\S+):(\d+) memcached=(\S+):(\d+)")
+_READY_TLS = re.compile(r" kvs=\S+:(\d+) mgmts=\S+:\d+ memcacheds=\S+:(\d+)")
 
 
 def binary():
@@ -33,15 +34,32 @@ def binary():
 class Server:
     """A server with a data directory of its own; its ports stay the same when it is started again."""
 
-    def __init__(self, *arguments):
+    def __init__(self, *arguments, tls=False):
         self._arguments = arguments
         self._directory = pathlib.Path(tempfile.mkdtemp(prefix="kedge-test-"))
         self._process = None
         self.kv_port = self.mgmt_port = self.memcached_port = 0
+        self.kv_tls_port = self.memcached_tls_port = None
+        # The file with the CA that signs the certificate of a server with TLS.
+        self.certificate = self._certify() if tls else None
 
     @property
     def connection_string(self):
+        if self.kv_tls_port:
+            return f"couchbases://127.0.0.1:{self.kv_tls_port}"
         return f"couchbase://127.0.0.1:{self.kv_port}"
+
+    def _certify(self):
+        """Makes a CA and the server's certificate; adds the ports for TLS to the arguments."""
+        pki = self._directory / "pki"
+        pki.mkdir()
+        for words in (["ca"], ["node", "db1", "--host", "127.0.0.1"]):
+            subprocess.run([str(binary()), "cert", *words, "--dir", str(pki)], check=True, capture_output=True)
+        self._arguments += (
+            "--tls-cert", str(pki / "db1.pem"), "--tls-key", str(pki / "db1-key.pem"),
+            "--kv-tls-port", "0", "--mgmt-tls-port", "0", "--memcached-tls-port", "0",
+        )
+        return pki / "ca.pem"
 
     def start(self):
         command = [
@@ -56,10 +74,14 @@ class Server:
         ]
         with open(self._directory / "stderr", "ab") as stderr:
             self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True)
-        match = _READY.match(self._first_line())
+        line = self._first_line()
+        match = _READY.match(line)
         if match is None:
             raise RuntimeError(f"the server did not become ready:\n{self.stderr()}")
         self.kv_port, self.mgmt_port, self.memcached_port = (int(match[n]) for n in (2, 4, 6))
+        with_tls = _READY_TLS.search(line)
+        if with_tls:
+            self.kv_tls_port, self.memcached_tls_port = (int(port) for port in with_tls.groups())
         return self
 
     def _first_line(self):
