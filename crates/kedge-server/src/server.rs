@@ -488,7 +488,9 @@ fn start_checks(
     let hashes = environment.users.save_hashes_by(pools);
     hashes.map_err(no_task("the task of password hashes"))?;
     let checks = PasswordChecks::start(pools).map_err(no_task("the task of logins"))?;
-    Ok(checks.with_delays(config.login_delays, environment.clock.clone()))
+    Ok(checks
+        .with_delays(config.login_delays, environment.clock.clone())
+        .with_memory_return(environment.return_memory))
 }
 
 /// The statistics of the server as a whole.

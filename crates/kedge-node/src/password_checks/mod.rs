@@ -15,7 +15,7 @@ mod fair;
 mod guard;
 
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use kedge_executor::{Executor, Next, ScheduleError, TaskContext, TaskId, TaskSpec};
 use kedge_sync::{RankedMutex, ranks::PasswordQueue};
@@ -57,6 +57,7 @@ pub struct PasswordChecks {
     executor: Executor,
     task: TaskId,
     guard: Arc<LoginGuard>,
+    return_memory: Arc<OnceLock<fn()>>,
 }
 
 impl std::fmt::Debug for PasswordChecks {
@@ -78,12 +79,16 @@ impl PasswordChecks {
             ..TaskSpec::new(&AUTHENTICATION, pools.owner())
         };
         let checks = queue.clone();
+        let return_memory = Arc::new(OnceLock::new());
+        let returns = Arc::clone(&return_memory);
         let executor = pools.executor().clone();
-        let task = executor.schedule(spec, move |_: &TaskContext<'_>| work_one(&checks))?;
+        let task =
+            executor.schedule(spec, move |_: &TaskContext<'_>| work_one(&checks, &returns))?;
         Ok(Self {
             queue,
             executor,
             task,
+            return_memory,
             guard: Arc::new(LoginGuard::new(
                 LoginDelays::NONE,
                 Arc::new(SystemClock::new()),
@@ -98,6 +103,14 @@ impl PasswordChecks {
             guard: Arc::new(LoginGuard::new(delays, clock)),
             ..self
         }
+    }
+
+    /// Sets the function that returns the unused memory of the calling thread to the system. It is called when no more checks wait: a
+    /// hash takes megabytes, which the allocator would keep.
+    #[must_use]
+    pub fn with_memory_return(self, return_memory: fn()) -> Self {
+        self.return_memory.get_or_init(|| return_memory);
+        self
     }
 
     /// Returns the judge of attempts that come too soon after wrong passwords.
@@ -145,11 +158,17 @@ fn pop(queue: &Queue) -> (Option<Check>, bool) {
 }
 
 /// Executes the next check. The others stay in the queue, so that other due tasks run in between.
-fn work_one(queue: &Queue) -> Next {
+fn work_one(queue: &Queue, return_memory: &OnceLock<fn()>) -> Next {
     let (check, is_last) = pop(queue);
     let Some(check) = check else {
         return Next::Sleep;
     };
     abort_on_panic(|| check(CheckTurn::Come));
-    if is_last { Next::Sleep } else { Next::Again }
+    if !is_last {
+        return Next::Again;
+    }
+    if let Some(return_memory) = return_memory.get() {
+        return_memory();
+    }
+    Next::Sleep
 }
