@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
 use std::process::{Child, Command};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::Instant;
@@ -42,12 +42,35 @@ fn word<'a>(line: &'a str, name: &str) -> &'a str {
     found.unwrap_or_else(|| panic!("no {name} in {line:?}"))
 }
 
+/// Returns the flags of the ports of a cluster: those that it has, or ones that no other cluster gets. Of its own, `cluster-run` picks free ports at random, from 20,000 on: it took
+/// those of nodes of other tests that were killed and had to start again.
+fn ports_for(dir: &Path) -> [String; 2] {
+    /// The first port, and the number of blocks with the ports of four nodes.
+    const FIRST: u16 = 13_000;
+    const BLOCKS: u16 = 300;
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    if dir.join("n_0").exists() {
+        return ["--kv-port=0", "--mgmt-port=0"].map(str::to_owned);
+    }
+    loop {
+        let first = FIRST + NEXT.fetch_add(1, Ordering::Relaxed) % BLOCKS * 16;
+        let is_free = |port: u16| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
+        if (first..first + 16).all(is_free) {
+            return [
+                format!("--kv-port={first}"),
+                format!("--mgmt-port={}", first + 8),
+            ];
+        }
+    }
+}
+
 impl Cluster {
     pub(crate) fn start(dir: &Path, more: &[&str]) -> Self {
         let mut command = kedge(&["cluster-run", "--data-dir"]);
         command
             .arg(dir)
-            .args(["--kv-port=0", "--mgmt-port=0", "--vbuckets=64"])
+            .args(ports_for(dir))
+            .arg("--vbuckets=64")
             .args(["--user", USER, "--password", PASSWORD])
             .args(more);
         let mut child = command.spawn().expect("the command starts");
