@@ -1,4 +1,4 @@
-//! What a certificate says of itself.
+//! The description of a certificate: its names, its issuer and its time.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
