@@ -10,7 +10,7 @@ use kedge_cluster::{
 };
 use kedge_types::VbId;
 use kedge_types::limits::MAP_LINEAGE_MAX;
-use kedge_vbucket::{NodeName, Topology};
+use kedge_vbucket::{NodeName, Topology, VbState};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -78,6 +78,7 @@ pub(crate) fn positions(bucket: &Bucket) -> Option<NodePositions> {
             high_prepared: position.high_prepared.get(),
             consistent: position.consistent,
             catch_up_to: position.catch_up_to.map(|seqno| seqno.get()),
+            active: position.state == VbState::Active,
             history: branches
                 .map(|(uuid, seqno)| (uuid.get(), seqno.get()))
                 .collect(),

@@ -94,7 +94,7 @@ pub struct FailoverPlan {
 }
 
 /// Returns the map without the node `failed`. For each vBucket whose active it was, the most advanced replica takes
-/// over. The same holds for vBuckets that were moving to it, unless their active has everything that other copies have.
+/// over. The same holds for vBuckets that were moving to it, if their active has handed them over and other copies have more.
 /// Target chains of vBuckets are cancelled if they have the node, or it was the active. Joining nodes continue with the
 /// new active, and still do not count. A running rebalance goes on without the node. `force` accepts the losses.
 ///
@@ -232,12 +232,18 @@ impl FailoverPlanner<'_> {
         let at = usize::from(vb);
         let had_place = bucket.chains[at].contains(failed);
         let moves_to = bucket.moves.get(&vb).map(|pending| pending.to);
-        // The node that was about to take over may have done so without anyone having heard of it.
-        if bucket.chains[at].active() == Some(failed) || moves_to == Some(failed) {
+        let was_next = moves_to == Some(failed);
+        if bucket.chains[at].active() == Some(failed)
+            || was_next && !self.active_stays(&bucket.name, vb, &bucket.chains[at])
+        {
             bucket.moves.remove(&vb);
             // Copies that count have had everything of the active.
             let next = bucket.next.remove(&vb).filter(|next| next.counts);
             self.replace_active(bucket, vb, next.map(|next| next.chain), moves_to);
+        } else if was_next {
+            bucket.moves.remove(&vb);
+            bucket.next.remove(&vb);
+            bucket.chains[at].remove(failed, |_| None);
         } else {
             bucket.chains[at].remove(failed, |_| None);
             if let Some(next) = bucket
@@ -270,10 +276,7 @@ impl FailoverPlanner<'_> {
     ) {
         let (failed, told) = (self.failed, self.told);
         let name = bucket.name.clone();
-        let position = |node: u16| {
-            let positions = told.get(&node)?.get(&name)?;
-            positions.get(usize::from(vb))?.as_ref()
-        };
+        let position = |node| position_of(told, &name, vb, node);
         let counts = |node| position(node).is_some_and(|it| it.catch_up_to.is_none());
         let chain = &mut bucket.chains[usize::from(vb)];
         let active = chain.active();
@@ -304,12 +307,11 @@ impl FailoverPlanner<'_> {
         } else if copies - known.iter().filter(|node| counts(**node)).count() >= majority {
             self.losses.rolled_back.push(vbucket);
         }
-        let stays = active.filter(|&active| may_stay(active, &known, position));
         // It may have taken over, and have acknowledged more, without anyone having heard of it.
         let took_over = moves_to.filter(|to| *to != failed && !chain.contains(*to));
         let took_over = took_over.filter(|to| !known.is_empty() && position(*to).is_some());
         known.extend(took_over);
-        let best = stays.or_else(|| best_copy(&known, position));
+        let best = best_copy(&known, position);
         if let Some(next) = next.filter(|_| best.is_some() && best == took_over) {
             *chain = next;
         }
@@ -318,6 +320,25 @@ impl FailoverPlanner<'_> {
             self.promoted += usize::from(active != Some(best));
             *chain = chain.led_by(best);
         }
+    }
+
+    /// Returns whether the active of a vBucket that was moving to the failed node stays the active.
+    ///
+    /// It does while it serves the vBucket, whatever others have: nobody waits for the end of its lease. Nothing is lost by
+    /// that, since the failed node serves only by a map after the move. The same holds for an active that does not report.
+    /// One that has handed the vBucket over stays if it has everything that the others have; after a restore of the store,
+    /// a newer map may have been lost.
+    fn active_stays(&self, bucket: &str, vb: u16, chain: &Chain) -> bool {
+        let position = |node| position_of(self.told, bucket, vb, node);
+        let Some(active) = chain.active() else {
+            return false;
+        };
+        let Some(has) = position(active) else {
+            return true;
+        };
+        let others = chain.nodes().filter(|node| *node != self.failed);
+        let mut others = others.filter_map(position);
+        has.active || has.consistent && others.all(|other| has_all_of(has, other))
     }
 
     /// Records nodes that did not report their positions.
@@ -332,27 +353,23 @@ impl FailoverPlanner<'_> {
     }
 }
 
-/// Returns whether the active from which a vBucket was moving away has everything that the others have. If the takeover
-/// has not happened, it goes on until it learns of the new map, and acknowledges only after its report what it had in
-/// memory.
-fn may_stay<'a>(
-    active: u16,
-    known: &[u16],
-    position: impl Fn(u16) -> Option<&'a CopyPosition>,
-) -> bool {
-    let Some(has) = position(active).filter(|has| has.consistent && known.contains(&active)) else {
-        return false;
-    };
-    let has_all_of = |other: &CopyPosition| {
-        let tip = other.history.first().map(|(uuid, _)| uuid);
-        let knows = |tip| has.history.iter().any(|(uuid, _)| uuid == tip);
-        let undivided = other.on(&has.history).undivided;
-        tip.is_some_and(knows) && undivided && other.high_seqno <= has.high_seqno
-    };
-    known
-        .iter()
-        .filter_map(|&node| position(node))
-        .all(has_all_of)
+/// Returns the position of a node's copy of a vBucket, if the node has reported it.
+fn position_of<'a>(
+    told: &'a BTreeMap<u16, NodePositions>,
+    bucket: &str,
+    vb: u16,
+    node: u16,
+) -> Option<&'a CopyPosition> {
+    let positions = told.get(&node)?.get(bucket)?;
+    positions.get(usize::from(vb))?.as_ref()
+}
+
+/// Returns whether a copy has everything that another one has.
+fn has_all_of(has: &CopyPosition, other: &CopyPosition) -> bool {
+    let tip = other.history.first().map(|(uuid, _)| uuid);
+    let knows = |tip| has.history.iter().any(|(uuid, _)| uuid == tip);
+    let undivided = other.on(&has.history).undivided;
+    tip.is_some_and(knows) && undivided && other.high_seqno <= has.high_seqno
 }
 
 /// Returns the most advanced node; the first one of several.

@@ -17,6 +17,9 @@ pub struct CopyPosition {
     /// and counts as lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub catch_up_to: Option<u64>,
+    /// True if clients are served from the copy. The release before does not say so.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub active: bool,
     /// The failover table: (uuid, seqno at which that branch began), newest first.
     pub history: Vec<(u64, u64)>,
 }

@@ -73,6 +73,7 @@ pub(crate) fn at(seqno: u64) -> CopyPosition {
         high_prepared: seqno,
         consistent: true,
         catch_up_to: None,
+        active: false,
         history: vec![(1, 0)],
     }
 }

@@ -32,6 +32,7 @@ fn told(positions: impl IntoIterator<Item = (u64, u64)>) -> NodePositions {
             high_prepared,
             consistent: true,
             catch_up_to: None,
+            active: false,
             history: vec![(1, 0)],
         })
     };
@@ -296,6 +297,7 @@ fn position(high_prepared: u64, high_seqno: u64, history: &[(u64, u64)]) -> Copy
         high_prepared,
         consistent: true,
         catch_up_to: None,
+        active: false,
         history: history.to_vec(),
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use kedge_bucket::{Bucket, BucketChange, BucketConfig, NodeName, Topology, VbRole};
+use kedge_bucket::{Bucket, BucketChange, BucketConfig, NodeName, Topology, VbRole, VbState};
 use kedge_cluster::{
     Chain, ClusterMap, CopyPosition, Feature, MapBucket, NodePositions, Revision, VbucketRole,
 };
@@ -375,6 +375,7 @@ pub(super) fn positions(bucket: &Bucket) -> Result<Vec<Option<CopyPosition>>, ke
             high_prepared: position.high_prepared.get(),
             consistent: position.consistent,
             catch_up_to: position.catch_up_to.map(|seqno| seqno.get()),
+            active: position.state == VbState::Active,
             history: position
                 .failover
                 .iter()

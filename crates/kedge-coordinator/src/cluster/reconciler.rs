@@ -305,6 +305,7 @@ mod tests {
             high_prepared: 0,
             consistent: true,
             catch_up_to: None,
+            active: false,
             history: vec![(1, 0)],
         })
     }
