@@ -1,5 +1,5 @@
-//! Logs whose every checksum is right: what segments, batches and records say comes from the input, which otherwise
-//! would hardly get past the checksums.
+//! Logs whose every checksum, tag and proof is right: what segments, batches and records say comes from the input, which
+//! otherwise would hardly get past them.
 //!
 //! The input is a list of segments with their batches. All of it is true unless the input says otherwise; some bytes are
 //! damaged at the end.
@@ -10,6 +10,8 @@ use libfuzzer_sys::fuzz_target;
 
 #[path = "support/input.rs"]
 mod input;
+#[path = "support/log_seal.rs"]
+mod log_seal;
 #[path = "support/log.rs"]
 mod support;
 
@@ -58,15 +60,20 @@ fn record(input: &mut Input<'_>) -> Vec<u8> {
     [&crc32c::crc32c(&covered).to_le_bytes()[..], &covered].concat()
 }
 
-fn batch(at: &Position, salt: u64, input: &mut Input<'_>) -> Vec<u8> {
+fn batch(at: &Position, salt: u64, is_encrypted: bool, input: &mut Input<'_>) -> Vec<u8> {
     let count = input.byte() % RECORDS_MAX;
     let records: Vec<Vec<u8>> = (0..count).map(|_| record(input)).collect();
     let digest = records
         .iter()
         .fold(0, |digest, it| crc32c::crc32c_append(digest, &it[..4]));
-    let body = records.concat();
-    let bytes = (BATCH_HEADER_BYTES + body.len()) as u64;
-    let mut fields = [0; BATCH_HEADER_BYTES];
+    let mut body = records.concat();
+    let header_bytes = if is_encrypted {
+        log_seal::BATCH_HEADER_BYTES
+    } else {
+        BATCH_HEADER_BYTES
+    };
+    let bytes = (header_bytes + body.len()) as u64;
+    let mut fields = [0; log_seal::BATCH_HEADER_BYTES];
     fields[..4].copy_from_slice(b"KgBt");
     put(&mut fields, 8, or_a_lie(at.lsn, input));
     put(&mut fields, 16, or_a_lie(at.lsn, input));
@@ -75,11 +82,16 @@ fn batch(at: &Position, salt: u64, input: &mut Input<'_>) -> Vec<u8> {
     let count = or_a_lie(count.into(), input) as u32;
     fields[40..44].copy_from_slice(&count.to_le_bytes());
     let digest = or_a_lie(u64::from(digest), input) as u32;
-    fields[44..48].copy_from_slice(&digest.to_le_bytes());
+    if is_encrypted {
+        log_seal::seal(&mut fields, at.lsn, &mut body);
+    } else {
+        fields[44..48].copy_from_slice(&digest.to_le_bytes());
+    }
+    let fields = &mut fields[..header_bytes];
     let crc = crc32c::crc32c_append(crc32c::crc32c(&salt.to_le_bytes()), &fields[..4]);
     let crc = crc32c::crc32c_append(crc, &fields[8..]);
     fields[4..8].copy_from_slice(&crc.to_le_bytes());
-    [&fields[..], &body].concat()
+    [&*fields, &body].concat()
 }
 
 /// A segment that begins at the position, which is behind it then.
@@ -87,7 +99,8 @@ fn segment_file(number: usize, at: &mut Position, input: &mut Input<'_>) -> Vec<
     let base = or_a_lie(at.lsn, input);
     at.epoch = or_a_lie(at.epoch, input);
     let salt = u64::from(input.byte());
-    let mut fields = [0; 96];
+    let is_encrypted = input.byte() % 2 == 1;
+    let mut fields = [0; log_seal::HEADER_BYTES];
     fields[..8].copy_from_slice(b"KedgeLog");
     fields[8..12].copy_from_slice(&1_u32.to_le_bytes());
     put(&mut fields, 16, or_a_lie(number as u64, input));
@@ -100,7 +113,7 @@ fn segment_file(number: usize, at: &mut Position, input: &mut Input<'_>) -> Vec<
     let mut batches = Vec::new();
     for _ in 0..input.byte() % BATCHES_MAX {
         at.epoch = at.epoch.wrapping_add(u64::from(input.byte() % 2));
-        let batch = batch(at, salt, input);
+        let batch = batch(at, salt, is_encrypted, input);
         at.lsn = at.lsn.wrapping_add(batch.len() as u64);
         batches.extend(batch);
     }
@@ -108,7 +121,10 @@ fn segment_file(number: usize, at: &mut Position, input: &mut Input<'_>) -> Vec<
     let file_bytes = (PAGE_BYTES + batches.len()).next_multiple_of(PAGE_BYTES)
         + spare_pages.max(usize::from(batches.is_empty())) * PAGE_BYTES;
     put(&mut fields, 72, or_a_lie(file_bytes as u64, input));
-    let crc = crc32c::crc32c_append(crc32c::crc32c(&fields[..12]), &fields[16..]);
+    if is_encrypted {
+        log_seal::complete_header(&mut fields);
+    }
+    let crc = crc32c::crc32c_append(crc32c::crc32c(&fields[..12]), &fields[16..96]);
     fields[12..16].copy_from_slice(&crc.to_le_bytes());
     let mut file = vec![0; file_bytes];
     for copy in [0, 2048] {
@@ -134,5 +150,5 @@ fuzz_target!(|bytes: &[u8]| {
         }
         replace_file(&disk, &segment(number), &file).expect("write");
     }
-    open_and_use(&disk);
+    open_and_use(&disk, input.byte() % 2 == 1);
 });

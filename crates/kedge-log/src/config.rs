@@ -1,5 +1,8 @@
 //! The layout of a log, and the strictness of its recovery.
 
+use std::sync::Arc;
+
+use crate::keys::{NoKeys, SegmentKeys};
 use crate::segment::segment_bytes_for;
 
 /// Sizes and counts of a log. Sizes are rounded up to pages of 4 KiB, and to at least two pages.
@@ -15,6 +18,8 @@ pub struct LogConfig {
     /// A number that clients cannot guess, new at each open. It is part of the checksums of batch headers, so that a
     /// document with the bytes of a batch is not mistaken for one when the batch around it is torn. Tests may use zero.
     pub salt: u64,
+    /// The keys of encrypted segments. By default there are none, and new segments are plain.
+    pub keys: Arc<dyn SegmentKeys>,
 }
 
 impl LogConfig {
@@ -34,6 +39,7 @@ impl Default for LogConfig {
             segment_bytes: 64 << 20,
             max_spares: 2,
             salt: 0,
+            keys: Arc::new(NoKeys),
         }
     }
 }

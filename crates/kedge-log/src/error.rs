@@ -45,12 +45,30 @@ pub enum LogError {
         file: PathBuf,
     },
     /// A segment or the catalog has a newer format version.
-    #[error("{} has format version {version}, and this release reads version 1: use the release that wrote it", file.display())]
+    #[error("{} has format version {version}, which this release does not read: use the release that wrote it", file.display())]
     UnsupportedVersion {
         /// The file.
         file: PathBuf,
         /// The version in its header.
         version: u32,
+    },
+    /// A segment is encrypted with a key that is not there. Nothing is wrong with the segment, and no recovery mode
+    /// skips it.
+    #[error("{} is encrypted with the key {key_id:?}, which is missing: restore the key", file.display())]
+    MissingKey {
+        /// The segment file.
+        file: PathBuf,
+        /// The id of the key.
+        key_id: String,
+    },
+    /// A segment is encrypted with another key than the one with the id that its header states, or somebody without the
+    /// key has changed its header. No recovery mode skips it.
+    #[error("{} was not written with the present key {key_id:?}: restore the key that wrote it", file.display())]
+    WrongKey {
+        /// The segment file.
+        file: PathBuf,
+        /// The id of the key.
+        key_id: String,
     },
     /// The payload of a record is larger than [`crate::MAX_PAYLOAD_BYTES`].
     #[error("a record of {bytes} bytes is too large for the commit log")]
@@ -110,6 +128,8 @@ pub enum CorruptionKind {
     RecordChecksum,
     /// Each record is sound, but the records are not those of the batch's header.
     BatchDigest,
+    /// The batch of an encrypted segment is not as it was when it was encrypted.
+    BatchSeal,
     /// An epoch, a position or a segment number is too large to be followed by another.
     Counts,
 }
@@ -129,6 +149,7 @@ impl fmt::Display for CorruptionKind {
             CorruptionKind::RecordLength => "expected the records to fill their batch exactly",
             CorruptionKind::RecordChecksum => "expected another checksum of a record",
             CorruptionKind::BatchDigest => "expected other records in the batch",
+            CorruptionKind::BatchSeal => "expected the batch as it was encrypted",
             CorruptionKind::Counts => "expected an epoch, positions and a number that others can follow",
         })
     }

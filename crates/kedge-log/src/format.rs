@@ -1,135 +1,37 @@
 //! The encoding of segments, batches and records, with the tables of `docs/reference/formats/log.md`. All numbers are
 //! little endian.
 
+mod segment;
+
+use crate::seal::SEALER_SALT_BYTES;
 use crate::{CorruptionKind, Lsn};
 
-/// Format version of new segments.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) use segment::{
+    InvalidSegmentHeader, PROOF_BYTES, SegmentEncryption, SegmentHeader, VERSION_MAX,
+};
+
 /// The unit of the kernel's reads and writes. Segments are multiples of it.
 pub(crate) const PAGE_BYTES: u64 = 4096;
 /// Number of bytes before the first batch of a segment: one page with two copies of the header.
 pub(crate) const SEGMENT_HEADER_BYTES: u64 = PAGE_BYTES;
-/// Size of a batch's header, in bytes.
+/// Size of the header of a batch in a plain segment, in bytes.
 pub(crate) const BATCH_HEADER_BYTES: usize = 56;
+/// Size of the header of a batch in an encrypted segment, in bytes.
+pub(crate) const SEALED_BATCH_HEADER_BYTES: usize = 88;
 /// Size of a record's header, in bytes.
 pub(crate) const RECORD_HEADER_BYTES: usize = 12;
 /// Alignment of batches and records, in bytes.
 pub(crate) const ALIGN: usize = 8;
 /// First bytes of a batch.
 pub(crate) const BATCH_MAGIC: [u8; 4] = *b"KgBt";
-
-const SEGMENT_MAGIC: [u8; 8] = *b"KedgeLog";
-const SEGMENT_FIELDS_BYTES: usize = 96;
-/// Offsets of the copies of the segment header, in different sectors of its page.
-const SEGMENT_COPIES: [usize; 2] = [0, 2048];
+/// Length of the tag of an encrypted batch, in bytes.
+pub(crate) const TAG_BYTES: usize = 16;
+/// The fields of an encrypted batch's header that its tag covers: all but the magic, the checksum and the tag.
+const BOUND: std::ops::Range<usize> = 8..SEALED_BATCH_HEADER_BYTES - TAG_BYTES;
 
 const _: () = assert!(BATCH_HEADER_BYTES.is_multiple_of(ALIGN));
+const _: () = assert!(SEALED_BATCH_HEADER_BYTES.is_multiple_of(ALIGN));
 const _: () = assert!(PAGE_BYTES.is_multiple_of(ALIGN as u64));
-
-/// The header of a segment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct SegmentHeader {
-    /// The number of the segment, counted from 1.
-    pub(crate) number: u64,
-    /// Position of the first batch. Everything before it was durable when the header was written.
-    pub(crate) base: Lsn,
-    /// The owner of the log.
-    pub(crate) owner: [u8; 16],
-    /// The epoch of the open that created the segment.
-    pub(crate) epoch: u64,
-    /// The salt of the checksums of the segment's batch headers.
-    pub(crate) salt: u64,
-    /// The position up to which a salvage has accepted damage.
-    pub(crate) forgiven: Lsn,
-    /// Length of the file, in bytes.
-    pub(crate) bytes: u64,
-}
-
-/// The reason why a page is not a valid segment header.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum InvalidSegmentHeader {
-    Unsound,
-    Version(u32),
-}
-
-impl SegmentHeader {
-    pub(crate) fn encode(&self) -> Vec<u8> {
-        assert!(
-            self.bytes.is_multiple_of(PAGE_BYTES),
-            "a segment of whole pages"
-        );
-        let mut fields = [0; SEGMENT_FIELDS_BYTES];
-        fields[0..8].copy_from_slice(&SEGMENT_MAGIC);
-        fields[8..12].copy_from_slice(&VERSION.to_le_bytes());
-        fields[16..24].copy_from_slice(&self.number.to_le_bytes());
-        fields[24..32].copy_from_slice(&self.base.0.to_le_bytes());
-        fields[32..48].copy_from_slice(&self.owner);
-        fields[48..56].copy_from_slice(&self.epoch.to_le_bytes());
-        fields[56..64].copy_from_slice(&self.salt.to_le_bytes());
-        fields[64..72].copy_from_slice(&self.forgiven.0.to_le_bytes());
-        fields[72..80].copy_from_slice(&self.bytes.to_le_bytes());
-        let crc = segment_crc(&fields);
-        fields[12..16].copy_from_slice(&crc.to_le_bytes());
-        let mut page = vec![0; PAGE_BYTES as usize];
-        for at in SEGMENT_COPIES {
-            page[at..at + SEGMENT_FIELDS_BYTES].copy_from_slice(&fields);
-        }
-        page
-    }
-
-    /// Decodes the copy that is sound. `page` is the first page of the file, or less of it.
-    pub(crate) fn decode(page: &[u8]) -> Result<Self, InvalidSegmentHeader> {
-        let copies = SEGMENT_COPIES.map(|at| page.get(at..at + SEGMENT_FIELDS_BYTES));
-        let [first, second] = copies.map(|copy| Self::decode_copy(copy.unwrap_or_default()));
-        // If neither copy is sound, the error of the second stands for both.
-        first.or_else(|why| second.map_err(|_| why))
-    }
-
-    fn decode_copy(fields: &[u8]) -> Result<Self, InvalidSegmentHeader> {
-        let sound = fields.len() == SEGMENT_FIELDS_BYTES
-            && fields[0..8] == SEGMENT_MAGIC
-            && u32_at(fields, 12) == segment_crc(fields);
-        if !sound {
-            return Err(InvalidSegmentHeader::Unsound);
-        }
-        let version = u32_at(fields, 8);
-        if version != VERSION {
-            return Err(InvalidSegmentHeader::Version(version));
-        }
-        let mut owner = [0; 16];
-        owner.copy_from_slice(&fields[32..48]);
-        let header = SegmentHeader {
-            number: u64_at(fields, 16),
-            base: Lsn(u64_at(fields, 24)),
-            owner,
-            epoch: u64_at(fields, 48),
-            salt: u64_at(fields, 56),
-            forgiven: Lsn(u64_at(fields, 64)),
-            bytes: u64_at(fields, 72),
-        };
-        let plausible = header.bytes.is_multiple_of(PAGE_BYTES)
-            && header.bytes > SEGMENT_HEADER_BYTES
-            && header.base.0.is_multiple_of(ALIGN as u64)
-            && header
-                .base
-                .0
-                .checked_add(header.bytes)
-                .is_some_and(|end| end < u64::MAX / 2)
-            && header.forgiven <= header.base
-            && header.number < u64::MAX
-            && header.epoch < u64::MAX;
-        if plausible {
-            Ok(header)
-        } else {
-            Err(InvalidSegmentHeader::Unsound)
-        }
-    }
-}
-
-/// Returns the CRC-32C of a segment header's fields except the checksum field.
-fn segment_crc(fields: &[u8]) -> u32 {
-    crc32c::crc32c_append(crc32c::crc32c(&fields[..12]), &fields[16..])
-}
 
 /// The header of a batch, which precedes the records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -144,13 +46,28 @@ pub(crate) struct BatchHeader {
     pub(crate) bytes: u64,
     /// The number of records. 0 means an end marker.
     pub(crate) records: u32,
-    /// CRC-32C over the checksums of the records, in order, which binds them to this header.
+    /// CRC-32C over the checksums of the records, in order, which binds them to this header. It is 0 in an encrypted
+    /// segment, where the tag does that, and where the file has nothing that depends on the plain text only.
     pub(crate) digest: u32,
+    /// The seal of the records in an encrypted segment.
+    pub(crate) seal: Option<BatchSeal>,
+}
+
+/// The fields of an encrypted batch's header that a plain one does not have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct BatchSeal {
+    /// The salt of the key.
+    pub(crate) salt: [u8; SEALER_SALT_BYTES],
+    /// The number of the batch among those that were sealed with the key, which is the nonce.
+    pub(crate) count: u64,
+    /// The tag over the header and the records.
+    pub(crate) tag: [u8; TAG_BYTES],
 }
 
 impl BatchHeader {
-    pub(crate) fn encode(&self, salt: u64) -> [u8; BATCH_HEADER_BYTES] {
-        let mut fields = [0; BATCH_HEADER_BYTES];
+    /// Writes the header to `fields`, which has the size of a header in a plain or an encrypted segment.
+    pub(crate) fn encode(&self, salt: u64, fields: &mut [u8]) {
+        fields.fill(0);
         fields[0..4].copy_from_slice(&BATCH_MAGIC);
         fields[8..16].copy_from_slice(&self.lsn.0.to_le_bytes());
         fields[16..24].copy_from_slice(&self.durable.0.to_le_bytes());
@@ -158,17 +75,41 @@ impl BatchHeader {
         fields[32..40].copy_from_slice(&self.bytes.to_le_bytes());
         fields[40..44].copy_from_slice(&self.records.to_le_bytes());
         fields[44..48].copy_from_slice(&self.digest.to_le_bytes());
-        let crc = batch_crc(&fields, salt);
+        if let Some(seal) = &self.seal {
+            fields[48..64].copy_from_slice(&seal.salt);
+            fields[64..72].copy_from_slice(&seal.count.to_le_bytes());
+            fields[72..SEALED_BATCH_HEADER_BYTES].copy_from_slice(&seal.tag);
+        }
+        let crc = batch_crc(fields, salt);
         fields[4..8].copy_from_slice(&crc.to_le_bytes());
-        fields
     }
 
-    /// Decodes the header in `fields`, if it is sound and was written for the position `lsn`.
+    /// Returns the fields that the tag covers besides the records.
+    pub(crate) fn bound(&self, seal: &BatchSeal) -> [u8; BOUND.end - BOUND.start] {
+        let mut fields = [0; SEALED_BATCH_HEADER_BYTES];
+        let seal = Some(*seal);
+        BatchHeader { seal, ..*self }.encode(0, &mut fields);
+        let mut bound = [0; _];
+        bound.copy_from_slice(&fields[BOUND]);
+        bound
+    }
+
+    /// Decodes the header in `fields`, if it is sound and was written for the position `lsn`. `fields` has the size of
+    /// a header in a plain or an encrypted segment.
     pub(crate) fn decode(fields: &[u8], salt: u64, lsn: Lsn) -> Option<Self> {
-        let fields = fields.get(..BATCH_HEADER_BYTES)?;
         if fields[..4] != BATCH_MAGIC || u64_at(fields, 8) != lsn.0 {
             return None;
         }
+        let seal = (fields.len() == SEALED_BATCH_HEADER_BYTES).then(|| {
+            let mut seal = BatchSeal {
+                salt: [0; _],
+                count: u64_at(fields, 64),
+                tag: [0; _],
+            };
+            seal.salt.copy_from_slice(&fields[48..64]);
+            seal.tag.copy_from_slice(&fields[72..]);
+            seal
+        });
         let header = BatchHeader {
             lsn,
             durable: Lsn(u64_at(fields, 16)),
@@ -176,9 +117,10 @@ impl BatchHeader {
             bytes: u64_at(fields, 32),
             records: u32_at(fields, 40),
             digest: u32_at(fields, 44),
+            seal,
         };
         let sound = u32_at(fields, 4) == batch_crc(fields, salt)
-            && header.bytes >= BATCH_HEADER_BYTES as u64
+            && header.bytes >= fields.len() as u64
             && header.bytes.is_multiple_of(ALIGN as u64)
             && header.durable <= lsn
             && header.epoch < u64::MAX;
@@ -231,7 +173,7 @@ impl<'a> RawRecord<'a> {
     }
 }
 
-/// Validates the bytes after a batch's header against it. The error has the offset in `body`.
+/// Validates the plain bytes after a batch's header against it. The error has the offset in `body`.
 pub(crate) fn check_body(header: &BatchHeader, body: &[u8]) -> Result<(), (usize, CorruptionKind)> {
     let mut rest = body;
     let mut digest = 0;
@@ -247,7 +189,7 @@ pub(crate) fn check_body(header: &BatchHeader, body: &[u8]) -> Result<(), (usize
     if !rest.is_empty() {
         return Err((body.len() - rest.len(), CorruptionKind::RecordLength));
     }
-    if digest != header.digest {
+    if header.seal.is_none() && digest != header.digest {
         return Err((0, CorruptionKind::BatchDigest));
     }
     Ok(())
@@ -263,7 +205,13 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use zeroize::Zeroizing;
+
     use super::*;
+    use crate::SegmentKey;
+    use crate::seal::{BatchOpener, BatchSealer, SegmentSecret};
 
     const SEGMENT: SegmentHeader = SegmentHeader {
         number: 3,
@@ -273,6 +221,7 @@ mod tests {
         salt: 0x1122_3344_5566_7788,
         forgiven: Lsn(0x800),
         bytes: 0x10_0000,
+        encryption: None,
     };
     const BATCH: BatchHeader = BatchHeader {
         lsn: Lsn(0x2000),
@@ -281,7 +230,29 @@ mod tests {
         bytes: 128,
         records: 2,
         digest: 0xdead_beef,
+        seal: None,
     };
+
+    /// An encrypted segment with a key of "k1", whose bytes count from 0x60, and a salt of 0xa5.
+    fn encrypted() -> SegmentHeader {
+        let secret = segment_secret();
+        let mut header = SegmentHeader {
+            encryption: Some(SegmentEncryption {
+                key_id: secret.key_id().to_owned(),
+                salt: secret.salt(),
+                proof: [0; _],
+            }),
+            ..SEGMENT
+        };
+        let proof = secret.proof(&header);
+        header.encryption.as_mut().expect("it is encrypted").proof = proof;
+        header
+    }
+
+    fn segment_secret() -> SegmentSecret {
+        let key = std::array::from_fn(|n| 0x60 + n as u8);
+        SegmentSecret::derive(&SegmentKey::new("k1", Zeroizing::new(key)), [0xa5; _])
+    }
 
     fn hex(bytes: &[u8]) -> String {
         bytes.iter().map(|byte| format!("{byte:02x}")).collect()
@@ -298,8 +269,10 @@ mod tests {
              00000000000000000000000000000000"
         );
         assert_eq!(page[..96], page[2048..2144]);
+        let mut fields = [0; BATCH_HEADER_BYTES];
+        BATCH.encode(7, &mut fields);
         assert_eq!(
-            hex(&BATCH.encode(7)),
+            hex(&fields),
             "4b674274bc2b75210020000000000000001f00000000000005000000000000008000000000000000\
              02000000efbeadde0000000000000000"
         );
@@ -309,7 +282,7 @@ mod tests {
     fn segment_header_survives_the_loss_of_one_copy() {
         let page = SEGMENT.encode();
         assert_eq!(SegmentHeader::decode(&page), Ok(SEGMENT));
-        for at in 0..SEGMENT_FIELDS_BYTES {
+        for at in 0..96 {
             let mut one = page.clone();
             one[at] ^= 0x10;
             assert_eq!(SegmentHeader::decode(&one), Ok(SEGMENT), "byte {at}");
@@ -329,7 +302,8 @@ mod tests {
 
     #[test]
     fn batch_header_is_bound_to_its_position_and_salt() {
-        let fields = BATCH.encode(7);
+        let mut fields = [0; BATCH_HEADER_BYTES];
+        BATCH.encode(7, &mut fields);
         assert_eq!(BatchHeader::decode(&fields, 7, Lsn(0x2000)), Some(BATCH));
         assert_eq!(BatchHeader::decode(&fields, 8, Lsn(0x2000)), None);
         assert_eq!(BatchHeader::decode(&fields, 7, Lsn(0x2008)), None);
@@ -342,5 +316,147 @@ mod tests {
                 "byte {at}"
             );
         }
+    }
+
+    #[test]
+    fn encoding_of_version_2_never_changes() {
+        // Python's `cryptography` derived the keys and the proof, and a bitwise CRC-32C made the checksums.
+        let page = encrypted().encode();
+        assert_eq!(
+            hex(&page[..163]),
+            "4b656467654c6f67020000001a78a2d1030000000000000000100000000000003031323334353637\
+             38396162636465660500000000000000887766554433221100080000000000000000100000000000\
+             15e52a13000000000000000000000000a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5\
+             a5a5a5a5a5a5a5a5d8e733256b0fba751512024f7179d269aee7d14f81b8e30c4d5217d03cf18a3a\
+             026b31"
+        );
+        assert!(page[163..2048].iter().all(|byte| *byte == 0));
+        assert_eq!(page[..2048], page[2048..]);
+    }
+
+    #[test]
+    fn header_of_an_encrypted_segment_survives_the_loss_of_one_copy() {
+        let header = encrypted();
+        let page = header.encode();
+        assert_eq!(SegmentHeader::decode(&page).as_ref(), Ok(&header));
+        for at in 0..416 {
+            let mut one = page.clone();
+            one[at] ^= 0x10;
+            assert_eq!(
+                SegmentHeader::decode(&one).as_ref(),
+                Ok(&header),
+                "byte {at}"
+            );
+            one[2048 + at] ^= 0x10;
+            assert_eq!(
+                SegmentHeader::decode(&one),
+                Err(InvalidSegmentHeader::Unsound),
+                "byte {at}"
+            );
+        }
+        assert_eq!(SegmentHeader::decode(&page[..416]).as_ref(), Ok(&header));
+        assert_eq!(
+            SegmentHeader::decode(&page[..415]),
+            Err(InvalidSegmentHeader::Unsound)
+        );
+    }
+
+    #[test]
+    fn longest_id_of_a_key_fits() {
+        let mut header = encrypted();
+        let encryption = header.encryption.as_mut().expect("it is encrypted");
+        encryption.key_id = "k".repeat(255);
+        assert_eq!(SegmentHeader::decode(&header.encode()), Ok(header));
+    }
+
+    #[test]
+    fn segment_header_of_a_newer_version_is_known_as_such() {
+        let mut page = encrypted().encode();
+        page[8..12].copy_from_slice(&3_u32.to_le_bytes());
+        let crc = crc32c::crc32c_append(crc32c::crc32c(&page[..12]), &page[16..96]);
+        page[12..16].copy_from_slice(&crc.to_le_bytes());
+        page.copy_within(..2048, 2048);
+        assert_eq!(
+            SegmentHeader::decode(&page),
+            Err(InvalidSegmentHeader::Version(3))
+        );
+    }
+
+    #[test]
+    fn proof_covers_every_field_of_the_header() {
+        let (secret, header) = (segment_secret(), encrypted());
+        let proof = header.encryption.as_ref().expect("it is encrypted").proof;
+        assert!(secret.is_proof(&header, &proof));
+        let change = |change: fn(&mut SegmentHeader)| {
+            let mut changed = header.clone();
+            change(&mut changed);
+            assert!(!secret.is_proof(&changed, &proof), "{changed:?}");
+        };
+        change(|it| it.number += 1);
+        change(|it| it.base.0 += 8);
+        change(|it| it.owner[3] ^= 1);
+        change(|it| it.epoch += 1);
+        change(|it| it.salt += 1);
+        change(|it| it.forgiven.0 += 8);
+        change(|it| it.bytes += 4096);
+        change(|it| it.encryption.as_mut().expect("it is encrypted").salt[0] ^= 1);
+        change(|it| {
+            it.encryption
+                .as_mut()
+                .expect("it is encrypted")
+                .key_id
+                .push('1');
+        });
+    }
+
+    #[test]
+    fn batch_opens_only_as_it_was_sealed() {
+        let secret = Arc::new(segment_secret());
+        let mut header = BatchHeader { digest: 0, ..BATCH };
+        let mut body = b"eight by".repeat(5);
+        BatchSealer::new(&secret).seal(&mut header, &mut body);
+        let mut fields = [0; SEALED_BATCH_HEADER_BYTES];
+        header.encode(7, &mut fields);
+        let opens = |fields: &[u8], body: &[u8]| {
+            let mut body = body.to_vec();
+            let header = BatchHeader::decode(fields, 7, Lsn(0x2000));
+            let mut opener = BatchOpener::new(Arc::clone(&secret));
+            header.is_some_and(|header| opener.open(&header, &mut body))
+        };
+        assert!(opens(&fields, &body));
+        for at in 0..body.len() {
+            let mut flipped = body.clone();
+            flipped[at] ^= 1;
+            assert!(!opens(&fields, &flipped), "byte {at} of the records");
+        }
+        for at in 0..fields.len() {
+            let mut flipped = fields;
+            flipped[at] ^= 1;
+            assert!(
+                BatchHeader::decode(&flipped, 7, Lsn(0x2000)).is_none(),
+                "byte {at}"
+            );
+            if at >= 8 {
+                // With a right checksum, as somebody without the key can make it.
+                let crc = batch_crc(&flipped, 7);
+                flipped[4..8].copy_from_slice(&crc.to_le_bytes());
+                assert!(!opens(&flipped, &body), "byte {at}");
+            }
+        }
+    }
+
+    #[test]
+    fn batch_that_is_sealed_again_has_other_bytes() {
+        let secret = segment_secret();
+        let seal = |sealer: &mut BatchSealer| {
+            let mut header = BATCH;
+            let mut body = [0; 64];
+            sealer.seal(&mut header, &mut body);
+            body
+        };
+        let mut sealer = BatchSealer::new(&secret);
+        let mut other = BatchSealer::new(&secret);
+        let bodies = [seal(&mut sealer), seal(&mut sealer), seal(&mut other)];
+        assert!(bodies[0] != bodies[1] && bodies[0] != bodies[2] && bodies[1] != bodies[2]);
     }
 }

@@ -14,6 +14,8 @@
 //! * Damage to acknowledged data is an error with file and offset, never a silent end of the log. There is one limit:
 //!   damage to the last batch before a power loss looks like an unfinished append. [`Log::close`] and [`Log::write_marker`]
 //!   write an end marker after that batch, which lifts the limit.
+//! * With an active key in [`LogConfig::keys`], no record is written to a file as plain text, and a key that is missing
+//!   at an open is an error of its own, never damage or an end of the log.
 //! * A missing segment is an error, too: a catalog beside the directory has the range of segments that must exist.
 //!
 //! `docs/reference/formats/log.md` proves these invariants and describes the format. The log does not know the meaning
@@ -59,10 +61,13 @@ mod catalog;
 mod config;
 mod error;
 mod format;
+mod key_use;
+mod keys;
 mod listed;
 mod log;
 mod pool;
 mod recovery;
+mod seal;
 mod segment;
 
 use std::fmt;
@@ -73,6 +78,8 @@ pub use batch::{Batch, MAX_PAYLOAD_BYTES};
 pub use catalog::catalog_path;
 pub use config::{LogConfig, RecoveryMode};
 pub use error::{CorruptionKind, LogError};
+pub use key_use::SegmentKeyUse;
+pub use keys::{KEY_BYTES, KEY_ID_BYTES_MAX, NoKeys, SegmentKey, SegmentKeys};
 pub use listed::{SegmentDifferences, SegmentListing};
 pub use log::{Log, LogStats};
 pub use pool::{PreallocationStep, SegmentPreallocator};

@@ -5,6 +5,7 @@
 //!   overwrites the bytes that a failed one has left after `next`.
 //! * Every file before the current one is complete: the base of the next one is its end.
 //! * After a failed sync, or a failed write for a reason other than a full disk, nothing is written any more.
+//! * A sealer exists if and only if the current segment is encrypted.
 //! * The deferred work of an open ([`DeferredRecovery`]) is done before anything else is written.
 
 use std::collections::VecDeque;
@@ -16,9 +17,14 @@ use kedge_disk::{Disk, DiskError, File};
 
 use crate::batch::{Batch, BatchPosition};
 use crate::catalog::catalog_path;
-use crate::format::{PAGE_BYTES, SegmentHeader};
+use crate::format::{
+    BATCH_HEADER_BYTES, PAGE_BYTES, PROOF_BYTES, SEALED_BATCH_HEADER_BYTES, SegmentEncryption,
+    SegmentHeader,
+};
+use crate::key_use::SegmentKeyUse;
 use crate::pool::{SegmentFiles, SegmentPreallocator, SpareSegment};
 use crate::recovery::{self, DeferredRecovery, RecoveryReport};
+use crate::seal::{BatchSealer, SegmentSecret};
 use crate::segment::{FileName, Segment, allocate_file, enter_sequence, segment_bytes_for};
 use crate::{LogConfig, LogError, LogRecord, Lsn, RecoveryMode};
 
@@ -33,6 +39,8 @@ pub struct Log {
     pub(crate) epoch: u64,
     pub(crate) current: Segment,
     pub(crate) file: Option<Box<dyn File>>,
+    /// Encrypts the batches of the current segment.
+    pub(crate) sealer: Option<BatchSealer>,
     /// Unreleased segments before the current one, oldest first.
     pub(crate) sealed: VecDeque<Segment>,
     /// The position of the next batch.
@@ -43,6 +51,15 @@ pub struct Log {
     /// The deferred work of an open that found the disk full or was refused by the system.
     pub(crate) resume: Option<DeferredRecovery>,
     pub(crate) counters: LogCounters,
+}
+
+/// A file that is about to become a segment.
+struct NewSegmentFile {
+    name: FileName,
+    bytes: u64,
+    /// `true` if it may contain batches of a plain segment.
+    has_plain_text: bool,
+    file: Box<dyn File>,
 }
 
 /// Counters since the log was opened.
@@ -68,6 +85,8 @@ pub struct LogStats {
     pub spare_bytes: u64,
     /// Number of segments in the sequence.
     pub segments: u64,
+    /// Number of segments in the sequence that are not encrypted.
+    pub plain_segments: u64,
     /// Number of files that are ready to become segments.
     pub spares: u64,
     /// Number of appended bytes, including headers and padding to 8, but not the padding to pages.
@@ -107,8 +126,8 @@ impl Log {
     /// far are void; a further call replays the same ones.
     ///
     /// # Errors
-    /// An error of `replay` ends the call. [`LogError::Corrupt`], [`LogError::WrongOwner`] and
-    /// [`LogError::UnsupportedVersion`] name the file. Disk errors are passed on. A full disk is no error: the log is
+    /// An error of `replay` ends the call. [`LogError::Corrupt`], [`LogError::WrongOwner`], [`LogError::MissingKey`],
+    /// [`LogError::WrongKey`] and [`LogError::UnsupportedVersion`] name the file. Disk errors are passed on. A full disk is no error: the log is
     /// readable, and writes start when there is space.
     pub fn open<E: From<LogError>>(
         disk: Arc<dyn Disk>,
@@ -217,10 +236,56 @@ impl Log {
             return Ok(());
         }
         let bytes = self.shared.config.first_segment_bytes;
+        let secret = self.new_secret();
         let result = self
             .new_file(bytes)
-            .and_then(|found| self.enter_segment(found, Lsn(0)));
+            .and_then(|found| self.enter_segment(found, secret, Lsn(0)));
         self.note_failure(result)
+    }
+
+    /// Begins a new segment if the active key of [`LogConfig::keys`] is not that of the current one. Callers use it after
+    /// a change of the active key; without it, the change takes effect with the next segment that the log needs. Returns
+    /// `true` if there is a new segment.
+    ///
+    /// # Errors
+    /// The errors of [`Log::append`]. With [`LogError::NoSpace`] and [`LogError::Refused`], the log continues with the
+    /// former key.
+    pub fn use_active_key(&mut self) -> Result<bool, LogError> {
+        self.check_usable()?;
+        let before = self.current.number;
+        // The deferred work of an open changes the key, too.
+        let result = self.finish_open().and_then(|()| {
+            if self.file.is_some() && self.has_active_key() {
+                return Ok(());
+            }
+            self.change_segment(0, Lsn(0))
+        });
+        self.note_failure(result)?;
+        Ok(self.current.number != before)
+    }
+
+    /// Returns `true` if the current segment is encrypted with the active key, or plain if there is none.
+    pub(crate) fn has_active_key(&self) -> bool {
+        let active = self.shared.config.keys.active();
+        self.current.key_id() == active.as_ref().map(|key| key.id())
+    }
+
+    /// Returns the ids of the keys that an open of the log would need now.
+    pub fn key_use(&self) -> SegmentKeyUse {
+        let mut keys = self.shared.released_key_use();
+        for segment in self.sealed.iter().chain([&self.current]) {
+            keys.note(segment.key_id());
+        }
+        keys
+    }
+
+    /// Returns the ids of the keys that an open of the log in `dir` needs, from the headers of its segments. Segments
+    /// without a sound header count as plain ones.
+    ///
+    /// # Errors
+    /// [`LogError::UnsupportedVersion`], and the error of the disk.
+    pub fn key_use_in(disk: &dyn Disk, dir: &Path) -> Result<SegmentKeyUse, LogError> {
+        SegmentKeyUse::read(disk, dir)
     }
 
     /// Returns `true` if the open has deferred work for lack of space or files. The next append does it.
@@ -266,11 +331,14 @@ impl Log {
     pub fn stats(&self) -> LogStats {
         let (spares, spare_bytes) = self.shared.spare_files();
         let sealed_bytes: u64 = self.sealed.iter().map(|segment| segment.bytes).sum();
+        let segments = self.sealed.iter().chain([&self.current]);
+        let plain_segments = segments.filter(|segment| segment.secret.is_none()).count();
         LogStats {
             size_bytes: sealed_bytes + self.current.bytes,
             data_bytes: self.next.0 - self.first_lsn().0,
             spare_bytes,
             segments: self.sealed.len() as u64 + 1,
+            plain_segments: plain_segments as u64,
             spares: spares as u64,
             appended_bytes: self.counters.bytes,
             appended_batches: self.counters.batches,
@@ -306,10 +374,12 @@ impl Log {
     }
 
     fn write_and_sync(&mut self, batch: &mut Batch) -> Result<(), LogError> {
-        let bytes = batch.len_bytes();
-        if self.file.is_none() || self.current.capacity_end().0 - self.next.0 < bytes {
-            self.change_segment(bytes, Lsn(0))?;
+        let body_bytes = batch.body_bytes();
+        let needed = body_bytes + self.current.batch_header_bytes();
+        if self.file.is_none() || self.current.capacity_end().0 - self.next.0 < needed {
+            self.change_segment(body_bytes, Lsn(0))?;
         }
+        let bytes = body_bytes + self.current.batch_header_bytes();
         let Some(file) = &self.file else {
             return Err(LogError::PreviousIo);
         };
@@ -323,7 +393,9 @@ impl Log {
             epoch: self.epoch,
             salt: self.current.salt,
         };
-        let written = batch.with_bytes(&place, padded, |bytes| file.write_at(bytes, offset));
+        let sealer = self.sealer.as_mut();
+        let write = |bytes: &[u8]| file.write_at(bytes, offset);
+        let written = batch.with_bytes(&place, sealer, padded, write);
         written.map_err(|error| self.with_current_path(error))?;
         self.counters.syncs += 1;
         file.sync_data()
@@ -355,59 +427,100 @@ impl Log {
             .note_use(self.current.offset(self.next), self.current.bytes);
     }
 
-    /// Starts a new segment with room for a batch of `batch_bytes`. Its header makes later opens accept damage before
-    /// `forgiven`.
+    /// Starts a new segment with room for a batch whose records have `body_bytes`. Its header makes later opens accept
+    /// damage before `forgiven`.
     pub(crate) fn change_segment(
         &mut self,
-        batch_bytes: u64,
+        body_bytes: u64,
         forgiven: Lsn,
     ) -> Result<(), LogError> {
+        let secret = self.new_secret();
+        let batch_bytes = match (body_bytes, &secret) {
+            // There is no batch yet.
+            (0, _) => 0,
+            (_, Some(_)) => body_bytes + SEALED_BATCH_HEADER_BYTES as u64,
+            (_, None) => body_bytes + BATCH_HEADER_BYTES as u64,
+        };
         let wanted = self.shared.next_segment_bytes();
-        let found = self.find_file(batch_bytes, wanted)?;
-        self.enter_segment(found, forgiven)
+        let found = self.find_file(batch_bytes, wanted, secret.is_some())?;
+        self.enter_segment(found, secret, forgiven)
+    }
+
+    /// Returns the secret of the next segment, if there is an active key.
+    fn new_secret(&self) -> Option<Arc<SegmentSecret>> {
+        let active = self.shared.config.keys.active();
+        active.map(|key| Arc::new(SegmentSecret::random(&key)))
     }
 
     fn enter_segment(
         &mut self,
-        (from, bytes, file): (FileName, u64, Box<dyn File>),
+        found: NewSegmentFile,
+        secret: Option<Arc<SegmentSecret>>,
         forgiven: Lsn,
     ) -> Result<(), LogError> {
         let next = Segment {
             // The numbers of missing segments are not reused.
             number: self.current.number.max(self.shared.catalog.last()) + 1,
             base: self.next,
-            bytes,
+            bytes: found.bytes,
             salt: self.shared.config.salt,
+            secret,
         };
-        let header = SegmentHeader {
-            number: next.number,
-            base: next.base,
-            owner: self.owner,
-            epoch: self.epoch,
-            salt: next.salt,
-            forgiven,
-            bytes,
-        };
-        let entered = enter_sequence(&*self.shared.disk, &self.shared.dir, from, &*file, &header);
+        let header = self.header_of(&next, forgiven);
+        let (disk, dir) = (&*self.shared.disk, &self.shared.dir);
+        let entered = enter_sequence(disk, dir, found.name, &*found.file, &header);
         self.counters.syncs += 2;
         if let Err(error) = entered {
             if error.is_passing() {
-                self.give_back(from, bytes);
+                self.give_back(&found);
             }
             return Err(error);
         }
-        match from {
+        match found.name {
             FileName::Spare(_) => self.counters.ready_segments += 1,
             _ => self.counters.unready_segments += 1,
         }
-        if self.current.number > 0 {
-            self.sealed.push_back(self.current);
-        }
-        self.current = next;
-        self.file = Some(file);
         self.shared.catalog.note_last(next.number);
+        let last = std::mem::replace(&mut self.current, next);
+        if last.number > 0 {
+            self.sealed.push_back(last);
+        }
+        self.file = Some(found.file);
+        self.note_current_key();
         self.note_use();
         Ok(())
+    }
+
+    /// Makes a sealer for the current segment, and tells the preallocators about its key.
+    pub(crate) fn note_current_key(&mut self) {
+        let secret = self.current.secret.as_deref();
+        self.sealer = secret.map(BatchSealer::new);
+        self.shared.note_encryption(secret.is_some());
+    }
+
+    fn header_of(&self, segment: &Segment, forgiven: Lsn) -> SegmentHeader {
+        let mut header = SegmentHeader {
+            number: segment.number,
+            base: segment.base,
+            owner: self.owner,
+            epoch: self.epoch,
+            salt: segment.salt,
+            forgiven,
+            bytes: segment.bytes,
+            encryption: None,
+        };
+        if let Some(secret) = &segment.secret {
+            header.encryption = Some(SegmentEncryption {
+                key_id: secret.key_id().to_owned(),
+                salt: secret.salt(),
+                proof: [0; PROOF_BYTES],
+            });
+            let proof = secret.proof(&header);
+            if let Some(encryption) = &mut header.encryption {
+                encryption.proof = proof;
+            }
+        }
+        header
     }
 
     /// Takes a spare file, or creates one: of the wanted size, or the smallest sufficient size on a nearly full disk.
@@ -415,16 +528,22 @@ impl Log {
         &self,
         batch_bytes: u64,
         wanted: u64,
-    ) -> Result<(FileName, u64, Box<dyn File>), LogError> {
+        is_encrypted: bool,
+    ) -> Result<NewSegmentFile, LogError> {
         let SegmentFiles {
             disk, dir, config, ..
         } = &*self.shared;
         let needed = segment_bytes_for(batch_bytes, config.first_segment_bytes);
-        if let Some(spare) = self.shared.take_spare(segment_bytes_for(batch_bytes, 0)) {
+        let spare_bytes = segment_bytes_for(batch_bytes, 0);
+        if let Some(spare) = self.shared.take_spare(spare_bytes, is_encrypted) {
             let name = FileName::Spare(spare.number);
             let opened = disk.open(&dir.join(name.to_string()));
-            let file = opened.inspect_err(|_| self.shared.give_back(spare))?;
-            return Ok((name, spare.bytes, file));
+            return Ok(NewSegmentFile {
+                name,
+                bytes: spare.bytes,
+                has_plain_text: spare.has_plain_text,
+                file: opened.inspect_err(|_| self.shared.give_back(spare))?,
+            });
         }
         let bytes = segment_bytes_for(batch_bytes, wanted);
         match self.new_file(bytes) {
@@ -433,17 +552,25 @@ impl Log {
         }
     }
 
-    fn new_file(&self, bytes: u64) -> Result<(FileName, u64, Box<dyn File>), LogError> {
+    fn new_file(&self, bytes: u64) -> Result<NewSegmentFile, LogError> {
         let SegmentFiles { disk, dir, .. } = &*self.shared;
         let name = FileName::Unfinished(self.shared.new_number());
-        let file = allocate_file(&**disk, &dir.join(name.to_string()), bytes)?;
-        Ok((name, bytes, file))
+        Ok(NewSegmentFile {
+            name,
+            bytes,
+            has_plain_text: false,
+            file: allocate_file(&**disk, &dir.join(name.to_string()), bytes)?,
+        })
     }
 
     /// Keeps a file that could not become a segment for the next attempt.
-    fn give_back(&self, from: FileName, bytes: u64) {
-        match from {
-            FileName::Spare(number) => self.shared.give_back(SpareSegment { number, bytes }),
+    fn give_back(&self, file: &NewSegmentFile) {
+        match file.name {
+            FileName::Spare(number) => self.shared.give_back(SpareSegment {
+                number,
+                bytes: file.bytes,
+                has_plain_text: file.has_plain_text,
+            }),
             // Frees the space. If that fails, too, the next open frees it.
             other => drop(
                 self.shared

@@ -3,6 +3,7 @@
 //! Invariants:
 //! * A file in `spares` durably has the name of a spare, so that its use cannot bring back the segment that it may have
 //!   been.
+//! * In an encrypted log no file with plain text is kept for reuse.
 //! * Segments leave the sequence oldest first, each durably before the next, so that the remaining numbers have no gap
 //!   after a crash. Segments that are not kept for reuse are renamed, too, and then truncated step by step.
 
@@ -22,6 +23,7 @@ use kedge_disk::Disk;
 use crate::LogConfig;
 use crate::catalog::SegmentCatalog;
 use crate::format::{PAGE_BYTES, SEGMENT_HEADER_BYTES};
+use crate::key_use::SegmentKeyUse;
 use crate::segment::Segment;
 
 use preallocator::BackgroundWork;
@@ -32,6 +34,9 @@ pub use preallocator::{PreallocationStep, SegmentPreallocator};
 pub(crate) struct SpareSegment {
     pub(crate) number: u64,
     pub(crate) bytes: u64,
+    /// `true` if it may contain batches of a plain segment. It does not become an encrypted one: behind its new batches
+    /// the plain text would remain.
+    pub(crate) has_plain_text: bool,
 }
 
 /// The state that the log and its preallocators share.
@@ -50,6 +55,8 @@ pub(crate) struct SegmentFiles {
     prepared: AtomicU64,
     /// `true` while the disk has no space for segments that are not needed yet.
     is_held: AtomicBool,
+    /// `true` while the current segment is encrypted.
+    is_encrypted: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -94,6 +101,7 @@ impl SegmentFiles {
             current_bytes: AtomicU64::new(0),
             prepared: AtomicU64::new(0),
             is_held: AtomicBool::new(false),
+            is_encrypted: AtomicBool::new(false),
         }
     }
 
@@ -113,14 +121,23 @@ impl SegmentFiles {
         self.current_bytes.store(segment_bytes, Ordering::Relaxed);
     }
 
-    /// Takes the smallest spare with room for `bytes`.
-    pub(crate) fn take_spare(&self, bytes: u64) -> Option<SpareSegment> {
+    /// Publishes that the current segment is encrypted, or plain, to the preallocators.
+    pub(crate) fn note_encryption(&self, is_encrypted: bool) {
+        self.is_encrypted.store(is_encrypted, Ordering::Relaxed);
+    }
+
+    /// Returns `true` if files with plain text may become segments.
+    fn keeps_plain_text(&self) -> bool {
+        !self.is_encrypted.load(Ordering::Relaxed)
+    }
+
+    /// Takes the smallest spare with room for `bytes`, for a segment that is encrypted or not.
+    pub(crate) fn take_spare(&self, bytes: u64, is_encrypted: bool) -> Option<SpareSegment> {
         let mut pool = self.pool();
-        let fitting = pool
-            .spares
-            .iter()
-            .enumerate()
-            .filter(|(_, spare)| spare.bytes >= bytes);
+        let fitting =
+            pool.spares.iter().enumerate().filter(|(_, spare)| {
+                spare.bytes >= bytes && !(is_encrypted && spare.has_plain_text)
+            });
         let (at, _) = fitting.min_by_key(|(_, spare)| spare.bytes)?;
         Some(pool.spares.remove(at))
     }
@@ -131,6 +148,25 @@ impl SegmentFiles {
 
     pub(crate) fn release(&self, segment: Segment) {
         self.pool().released.push_back(segment);
+    }
+
+    /// Returns the keys of the segments that were released and that an open would still read.
+    pub(crate) fn released_key_use(&self) -> SegmentKeyUse {
+        let mut keys = SegmentKeyUse::default();
+        for segment in &self.pool().released {
+            keys.note(segment.key_id());
+        }
+        keys
+    }
+
+    /// Takes a spare with plain text that an encrypted log must not reuse.
+    fn take_plain_spare(&self) -> Option<SpareSegment> {
+        if self.keeps_plain_text() {
+            return None;
+        }
+        let mut pool = self.pool();
+        let at = pool.spares.iter().position(|spare| spare.has_plain_text)?;
+        Some(pool.spares.remove(at))
     }
 
     /// Returns a number for a new file outside of the sequence.
@@ -158,7 +194,11 @@ impl SegmentFiles {
     pub(crate) fn wants_work(&self) -> bool {
         let pool = self.pool();
         let has_files = !pool.released.is_empty() || !pool.going.is_empty();
-        has_files || pool.filling_bytes > 0 || self.wants_spare(&pool)
+        let has_plain_text = pool.spares.iter().any(|spare| spare.has_plain_text);
+        has_files
+            || pool.filling_bytes > 0
+            || (has_plain_text && !self.keeps_plain_text())
+            || self.wants_spare(&pool)
     }
 
     fn wants_spare(&self, pool: &SpareFiles) -> bool {
@@ -170,7 +210,11 @@ impl SegmentFiles {
         let wanted = self.next_segment_bytes();
         // An idle bucket stays small: its first, small segments get a successor only as they fill.
         let is_busy = current >= self.config.segment_bytes || used >= current / 4;
-        is_busy && !pool.spares.iter().any(|spare| spare.bytes >= wanted)
+        let keeps_plain_text = self.keeps_plain_text();
+        let fits = |spare: &SpareSegment| {
+            spare.bytes >= wanted && (keeps_plain_text || !spare.has_plain_text)
+        };
+        is_busy && !pool.spares.iter().any(fits)
     }
 
     fn pool(&self) -> RankedMutexGuard<'_, SegmentPool, SpareFiles> {

@@ -2,10 +2,14 @@
 
 use std::fmt;
 use std::path::Path;
+use std::sync::Arc;
 
 use kedge_disk::{Disk, File};
 
-use crate::format::{PAGE_BYTES, SEGMENT_HEADER_BYTES, SegmentHeader};
+use crate::format::{
+    BATCH_HEADER_BYTES, PAGE_BYTES, SEALED_BATCH_HEADER_BYTES, SEGMENT_HEADER_BYTES, SegmentHeader,
+};
+use crate::seal::SegmentSecret;
 use crate::{LogError, Lsn};
 
 /// The names of files in the directory of a log.
@@ -45,7 +49,7 @@ impl FileName {
 }
 
 /// A segment in the sequence.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Segment {
     pub(crate) number: u64,
     /// Position of its first batch.
@@ -54,9 +58,24 @@ pub(crate) struct Segment {
     pub(crate) bytes: u64,
     /// The salt of the checksums of its batch headers.
     pub(crate) salt: u64,
+    /// The secret of an encrypted segment.
+    pub(crate) secret: Option<Arc<SegmentSecret>>,
 }
 
 impl Segment {
+    /// Returns the size of the headers of its batches.
+    pub(crate) fn batch_header_bytes(&self) -> u64 {
+        match self.secret {
+            Some(_) => SEALED_BATCH_HEADER_BYTES as u64,
+            None => BATCH_HEADER_BYTES as u64,
+        }
+    }
+
+    /// Returns the id of the key that it is encrypted with.
+    pub(crate) fn key_id(&self) -> Option<&str> {
+        self.secret.as_ref().map(|secret| secret.key_id())
+    }
+
     /// Returns the offset of position `lsn` in the file.
     pub(crate) fn offset(&self, lsn: Lsn) -> u64 {
         SEGMENT_HEADER_BYTES + (lsn.0 - self.base.0)

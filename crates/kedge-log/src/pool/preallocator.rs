@@ -103,7 +103,7 @@ impl SegmentPreallocator {
         while let PreallocationStep::Cut { bytes, .. } = self.cut_step(u64::MAX)? {
             freed += bytes;
         }
-        while let Some(spare) = self.shared.take_spare(0) {
+        while let Some(spare) = self.shared.take_spare(0, false) {
             let name = FileName::Spare(spare.number).to_string();
             if let Err(error) = self.shared.disk.remove(&self.shared.dir.join(name)) {
                 self.shared.give_back(spare);
@@ -139,7 +139,7 @@ impl SegmentPreallocator {
     /// errors mean that the disk fails. They affect no acknowledged data, and the log stays usable.
     pub fn step(&self) -> Result<PreallocationStep, LogError> {
         let mut work = self.work();
-        if self.retire_all()? {
+        if self.retire_all()? || self.discard_plain_text()? {
             return Ok(PreallocationStep::Renamed);
         }
         let is_wanted = !work.is_stopped && self.shared.wants_spare(&self.shared.pool());
@@ -165,21 +165,23 @@ impl SegmentPreallocator {
     fn retire_all(&self) -> Result<bool, LogError> {
         let mut did_something = false;
         loop {
-            let oldest = self.shared.pool().released.front().copied();
+            let oldest = self.shared.pool().released.front().cloned();
             let Some(segment) = oldest else {
                 return Ok(did_something);
             };
-            self.retire(segment)?;
+            self.retire(&segment)?;
             did_something = true;
         }
     }
 
     /// Removes the oldest segment from the sequence.
-    fn retire(&self, segment: Segment) -> Result<(), LogError> {
+    fn retire(&self, segment: &Segment) -> Result<(), LogError> {
         let SegmentFiles {
             disk, dir, config, ..
         } = &*self.shared;
+        let has_plain_text = segment.secret.is_none();
         let is_kept = segment.bytes == config.segment_bytes
+            && (!has_plain_text || self.shared.keeps_plain_text())
             && !self.shared.is_held.load(Ordering::Relaxed)
             && self.shared.pool().spares.len() < config.max_spares;
         let number = self.shared.new_number();
@@ -199,6 +201,7 @@ impl SegmentPreallocator {
         let file = SpareSegment {
             number,
             bytes: segment.bytes,
+            has_plain_text,
         };
         if is_kept {
             pool.spares.push(file);
@@ -208,17 +211,33 @@ impl SegmentPreallocator {
         Ok(())
     }
 
+    /// Turns a spare with plain text that the log must not reuse into a file that is truncated and removed.
+    fn discard_plain_text(&self) -> Result<bool, LogError> {
+        let Some(spare) = self.shared.take_plain_spare() else {
+            return Ok(false);
+        };
+        let SegmentFiles { disk, dir, .. } = &*self.shared;
+        let name = FileName::Spare(spare.number).to_string();
+        let renamed = disk.rename(&dir.join(name), &self.unfinished(spare.number));
+        renamed.inspect_err(|error| {
+            if !error.is_not_found() {
+                self.shared.give_back(spare);
+            }
+        })?;
+        self.shared.pool().going.push_back(spare);
+        Ok(true)
+    }
+
     /// Turns a segment that is about to be removed into a spare, so that none has to be filled. Returns `false` if no
     /// complete one is left.
     fn rescue(&self) -> Result<bool, LogError> {
         let SegmentFiles {
             disk, dir, config, ..
         } = &*self.shared;
-        let newest = self
-            .shared
-            .pool()
-            .going
-            .pop_back_if(|file| file.bytes == config.segment_bytes);
+        let newest = self.shared.pool().going.pop_back_if(|file| {
+            let is_reusable = !file.has_plain_text || self.shared.keeps_plain_text();
+            file.bytes == config.segment_bytes && is_reusable
+        });
         let Some(file) = newest else {
             return Ok(false);
         };
@@ -287,7 +306,11 @@ impl SegmentPreallocator {
         disk.sync_dir(dir)?;
         work.filling = None;
         self.shared.pool().filling_bytes = 0;
-        self.shared.give_back(SpareSegment { number, bytes });
+        self.shared.give_back(SpareSegment {
+            number,
+            bytes,
+            has_plain_text: false,
+        });
         self.shared.prepared.fetch_add(1, Ordering::Relaxed);
         Ok(PreallocationStep::Filled(len))
     }

@@ -7,8 +7,9 @@
 //! 4. Write the last batch again, unchanged, and sync: it may be in the page cache only, and if a sync failed before,
 //!    not even a sync would bring it to the disk.
 //! 5. Append a mark of the new epoch: whatever lies behind it is older than everything to come.
+//! 6. Begin a new segment if the active key is not that of the last one.
 //!
-//! The last two overwrite only equal bytes or bytes after the tail, so a recovery after a crash in the middle finds the
+//! Steps 4 and 5 overwrite only equal bytes or bytes after the tail, so a recovery after a crash in the middle finds the
 //! same records.
 
 mod plan;
@@ -21,7 +22,7 @@ use std::sync::Arc;
 use kedge_disk::Disk;
 
 use crate::catalog::{CatalogState, SegmentCatalog, SegmentRange};
-use crate::format::{ALIGN, BATCH_HEADER_BYTES};
+use crate::format::ALIGN;
 use crate::log::{Log, LogCounters};
 use crate::pool::SegmentFiles;
 use crate::segment::{FileName, Segment};
@@ -109,8 +110,10 @@ pub(crate) fn open<E: From<LogError>>(
             base: Lsn(0),
             bytes: 0,
             salt: 0,
+            secret: None,
         },
         file: None,
+        sealer: None,
         sealed: std::collections::VecDeque::new(),
         next: Lsn(0),
         has_marker: true,
@@ -127,7 +130,7 @@ pub(crate) fn open<E: From<LogError>>(
         report.is_catalog_damaged = is_catalog_damaged;
         return Ok((log, report));
     }
-    let plan = plan::plan(&*shared.disk, dir, owner, mode, &files.segments, known)?;
+    let plan = plan::plan(&shared, owner, mode, &files.segments, known)?;
     let mut scan = LogScan::new(&*shared.disk, dir, mode, &plan, replay);
     for planned in &plan.segments {
         scan.segment(planned)?;
@@ -197,9 +200,10 @@ fn if_passing(result: Result<(), LogError>) -> Result<(), LogError> {
 
 /// Makes the end of the log safe for appends, now or when that is possible.
 fn resume(log: &mut Log, plan: &RecoveryPlan, scanned: ScanResult) -> Result<(), LogError> {
-    log.sealed = plan.files.iter().copied().collect();
+    log.sealed = plan.files.iter().cloned().collect();
     if let Some(last) = log.sealed.pop_back() {
         log.current = last;
+        log.note_current_key();
     }
     let counts = [scanned.max_epoch, scanned.next.0, log.current.number];
     if counts.iter().any(|count| *count >= COUNT_MAX) {
@@ -248,6 +252,8 @@ pub(crate) fn finish(log: &mut Log, resume: &DeferredRecovery) -> Result<(), Log
     if resume.forgives {
         // All damage known so far is before the new segment, which is retained as long as any of it.
         log.change_segment(0, log.next)?;
+    } else if log.file.is_some() && !log.has_active_key() {
+        log.change_segment(0, Lsn(0))?;
     }
     Ok(())
 }
@@ -267,7 +273,7 @@ fn rewrite_tail(log: &mut Log, from: Lsn) -> Result<(), LogError> {
     file.sync_data()?;
     log.counters.syncs += 1;
     log.has_marker = false;
-    if end + BATCH_HEADER_BYTES as u64 <= log.current.bytes {
+    if end + log.current.batch_header_bytes() <= log.current.bytes {
         log.write_marker()?;
     }
     // Without space for a marker there is none for a batch either, and the header of the next segment states the new

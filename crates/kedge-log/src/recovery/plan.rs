@@ -1,14 +1,18 @@
 //! The contents of a log's directory, and the order in which recovery reads them.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use kedge_disk::Disk;
 
 use crate::catalog::SegmentRange;
 use crate::format::{
-    InvalidSegmentHeader, PAGE_BYTES, SEGMENT_HEADER_BYTES, SegmentHeader, VERSION,
+    InvalidSegmentHeader, PAGE_BYTES, SEGMENT_HEADER_BYTES, SegmentHeader, VERSION_MAX,
 };
-use crate::pool::SpareSegment;
+use crate::key_use::may_have_plain_text;
+use crate::keys::SegmentKeys;
+use crate::pool::{SegmentFiles, SpareSegment};
+use crate::seal::SegmentSecret;
 use crate::segment::{FileName, Segment};
 use crate::{CorruptionKind, LogConfig, LogError, Lsn, RecoveryMode};
 
@@ -29,6 +33,7 @@ pub(super) fn read_directory(
 ) -> Result<DirectoryFiles, LogError> {
     disk.create_dir_all(dir)?;
     let mut files = DirectoryFiles::default();
+    let is_encrypted = config.keys.active().is_some();
     for name in disk.list(dir)? {
         let path = dir.join(&name);
         match FileName::parse(&name) {
@@ -37,12 +42,19 @@ pub(super) fn read_directory(
             Some(FileName::Unfinished(_)) => drop(disk.remove(&path)),
             Some(FileName::Spare(number)) => {
                 let bytes = disk.len(&path)?;
+                // In a plain log nobody asks, and the spare need not be read.
+                let has_plain_text = !is_encrypted || may_have_plain_text(disk, &path);
                 let is_kept = files.spares.len() < config.max_spares
                     && bytes <= config.segment_bytes
                     && bytes > SEGMENT_HEADER_BYTES
-                    && bytes.is_multiple_of(PAGE_BYTES);
+                    && bytes.is_multiple_of(PAGE_BYTES)
+                    && !(is_encrypted && has_plain_text);
                 if is_kept {
-                    files.spares.push(SpareSegment { number, bytes });
+                    files.spares.push(SpareSegment {
+                        number,
+                        bytes,
+                        has_plain_text,
+                    });
                 } else {
                     drop(disk.remove(&path));
                 }
@@ -69,7 +81,7 @@ pub(super) enum SegmentEnd {
 }
 
 /// A segment to read.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct PlannedSegment {
     pub(super) segment: Segment,
     pub(super) file_bytes: u64,
@@ -131,28 +143,42 @@ struct FoundSegment {
     number: u64,
     file_bytes: u64,
     header: Option<SegmentHeader>,
+    /// The secret of an encrypted segment with a sound header.
+    secret: Option<Arc<SegmentSecret>>,
 }
 
-/// Reads all headers, and checks that they form one sequence and that all `known` segments exist. It does not read
-/// batches.
+impl FoundSegment {
+    fn base(&self) -> Option<Lsn> {
+        self.header.as_ref().map(|header| header.base)
+    }
+}
+
+/// Reads all headers, and checks that they form one sequence, that all `known` segments exist and that their keys do. It
+/// does not read batches.
 pub(super) fn plan(
-    disk: &dyn Disk,
-    dir: &Path,
+    shared: &SegmentFiles,
     owner: [u8; 16],
     mode: RecoveryMode,
     numbers: &[u64],
     known: Option<SegmentRange>,
 ) -> Result<RecoveryPlan, LogError> {
+    let SegmentFiles {
+        disk, dir, config, ..
+    } = shared;
     let mut found = Vec::with_capacity(numbers.len());
     for &number in numbers {
         let path = segment_path(dir, number);
-        found.push(read_header(disk, &path, number, owner, mode)?);
+        let mut file = read_header(&**disk, &path, number, owner, mode)?;
+        if let Some(header) = &file.header {
+            file.secret = secret_of(&*config.keys, &path, header)?;
+        }
+        found.push(file);
     }
     check_headers(dir, &found)?;
     let missing_at_end = missing_at_end(&found, known);
     let forgiven = found
         .iter()
-        .filter_map(|file| Some(file.header?.forgiven))
+        .filter_map(|file| Some(file.header.as_ref()?.forgiven))
         .max();
     let mut segments = planned(&found);
     if let Some(planned) = segments.last_mut().filter(|_| missing_at_end > 0)
@@ -178,7 +204,7 @@ fn segment_path(dir: &Path, number: u64) -> PathBuf {
 
 /// Returns the start of the first file with a sound header.
 fn first_base(found: &[FoundSegment]) -> Option<Lsn> {
-    found.iter().find_map(|file| Some(file.header?.base))
+    found.iter().find_map(FoundSegment::base)
 }
 
 /// Returns the number of segments after the last file that must exist.
@@ -191,7 +217,7 @@ fn missing_at_end(found: &[FoundSegment], known: Option<SegmentRange>) -> u64 {
 fn check_headers(dir: &Path, found: &[FoundSegment]) -> Result<(), LogError> {
     let mut last_base = Lsn(0);
     for file in found {
-        let Some(header) = file.header else { continue };
+        let Some(header) = &file.header else { continue };
         if header.number != file.number {
             let path = segment_path(dir, file.number);
             return Err(corrupt(path, CorruptionKind::SegmentNumber));
@@ -220,7 +246,7 @@ fn losses(dir: &Path, found: &[FoundSegment], known: Option<SegmentRange>) -> Ve
             lost.push(LostSegment::missing(path(expected), before));
         }
         expected = file.number + 1;
-        match file.header {
+        match &file.header {
             None => lost.push(LostSegment {
                 file: path(file.number),
                 offset: 0,
@@ -263,14 +289,14 @@ fn judge(mut plan: RecoveryPlan, mode: RecoveryMode) -> Result<RecoveryPlan, Log
 fn files(found: &[FoundSegment]) -> Vec<Segment> {
     let segment = |(index, file): (usize, &FoundSegment)| {
         // A truncated file must not be recycled as if it had its full length.
-        let bytes = file
-            .header
-            .map_or(file.file_bytes, |h| h.bytes.min(file.file_bytes));
+        let header = file.header.as_ref();
+        let bytes = header.map_or(file.file_bytes, |h| h.bytes.min(file.file_bytes));
         Segment {
             number: file.number,
             base: first_base(&found[index..]).unwrap_or_default(),
             bytes,
-            salt: file.header.map_or(0, |header| header.salt),
+            salt: header.map_or(0, |header| header.salt),
+            secret: file.secret.clone(),
         }
     };
     found.iter().enumerate().map(segment).collect()
@@ -279,12 +305,12 @@ fn files(found: &[FoundSegment]) -> Vec<Segment> {
 fn planned(found: &[FoundSegment]) -> Vec<PlannedSegment> {
     let mut segments = Vec::with_capacity(found.len());
     for (index, file) in found.iter().enumerate() {
-        let Some(header) = file.header else { continue };
+        let Some(header) = &file.header else { continue };
         let end = match found.get(index + 1) {
             None => SegmentEnd::Tail,
-            Some(next) if next.number == file.number + 1 => next
-                .header
-                .map_or(SegmentEnd::Unknown, |next| SegmentEnd::At(next.base)),
+            Some(next) if next.number == file.number + 1 => {
+                next.base().map_or(SegmentEnd::Unknown, SegmentEnd::At)
+            }
             Some(_) => SegmentEnd::Unknown,
         };
         segments.push(PlannedSegment {
@@ -293,6 +319,7 @@ fn planned(found: &[FoundSegment]) -> Vec<PlannedSegment> {
                 base: header.base,
                 bytes: header.bytes,
                 salt: header.salt,
+                secret: file.secret.clone(),
             },
             file_bytes: file.file_bytes,
             epoch: header.epoch,
@@ -323,7 +350,7 @@ fn read_header(
             });
         }
         Ok(header) => Some(header),
-        Err(InvalidSegmentHeader::Version(version)) if version > VERSION => {
+        Err(InvalidSegmentHeader::Version(version)) if version > VERSION_MAX => {
             return Err(LogError::UnsupportedVersion {
                 file: path.to_owned(),
                 version,
@@ -335,7 +362,29 @@ fn read_header(
         number,
         file_bytes,
         header,
+        secret: None,
     })
+}
+
+/// Derives the secret of an encrypted segment. A key that is missing or another one is an error in every mode: a segment
+/// that cannot be read for that reason must not be taken for a damaged one.
+fn secret_of(
+    keys: &dyn SegmentKeys,
+    path: &Path,
+    header: &SegmentHeader,
+) -> Result<Option<Arc<SegmentSecret>>, LogError> {
+    let Some(encryption) = &header.encryption else {
+        return Ok(None);
+    };
+    let (file, key_id) = (path.to_owned(), encryption.key_id.clone());
+    let Some(key) = keys.find(&key_id) else {
+        return Err(LogError::MissingKey { file, key_id });
+    };
+    let secret = SegmentSecret::derive(&key, encryption.salt);
+    if key.id() != key_id || !secret.is_proof(header, &encryption.proof) {
+        return Err(LogError::WrongKey { file, key_id });
+    }
+    Ok(Some(Arc::new(secret)))
 }
 
 fn corrupt(file: PathBuf, problem: CorruptionKind) -> LogError {

@@ -1,10 +1,13 @@
-//! Reads a segment file in large blocks and searches it for batch headers.
+//! Reads a segment file in large blocks, searches it for batch headers, and decrypts batches.
+
+use std::ops::Range;
 
 use kedge_disk::{DiskError, File};
 use memchr::memmem;
 
 use crate::Lsn;
-use crate::format::{ALIGN, BATCH_HEADER_BYTES, BATCH_MAGIC, BatchHeader};
+use crate::format::{ALIGN, BATCH_MAGIC, BatchHeader};
+use crate::seal::BatchOpener;
 use crate::segment::Segment;
 
 /// Size of a block in bytes. It fits into the cache of a core while it is parsed.
@@ -24,6 +27,12 @@ pub(super) struct SegmentReader {
     filled: usize,
     /// `true` if unreadable bytes count as zeros.
     is_tolerant: bool,
+    /// Decrypts the batches of an encrypted segment.
+    opener: Option<BatchOpener>,
+    /// The decrypted records of the batch at `plain_at`. `buf` stays as it is in the file, because what does not decrypt
+    /// is searched for headers.
+    plain: Vec<u8>,
+    plain_at: Option<Lsn>,
     /// Number of unreadable bytes so far.
     pub(super) unreadable_bytes: u64,
 }
@@ -39,6 +48,7 @@ impl SegmentReader {
         is_tolerant: bool,
     ) -> Self {
         let len = file_bytes.min(segment.bytes) / ALIGN as u64 * ALIGN as u64;
+        let opener = segment.secret.clone().map(BatchOpener::new);
         SegmentReader {
             file,
             segment,
@@ -47,6 +57,9 @@ impl SegmentReader {
             start: 0,
             filled: 0,
             is_tolerant,
+            opener,
+            plain: Vec::new(),
+            plain_at: None,
             unreadable_bytes: 0,
         }
     }
@@ -62,6 +75,12 @@ impl SegmentReader {
     /// Returns the bytes of the file at `offset`. The caller stays within [`SegmentReader::len`], so the memory is at
     /// most as large as the file.
     pub(super) fn get(&mut self, offset: u64, bytes: u64) -> Result<&[u8], DiskError> {
+        let range = self.load(offset, bytes)?;
+        Ok(&self.buf[range])
+    }
+
+    /// Returns the place of bytes of the file in `buf`.
+    fn load(&mut self, offset: u64, bytes: u64) -> Result<Range<usize>, DiskError> {
         assert!(offset + bytes <= self.len, "a read beyond the segment");
         let is_here = offset >= self.start && offset + bytes <= self.start + self.filled as u64;
         if !is_here {
@@ -75,7 +94,27 @@ impl SegmentReader {
             self.filled = wanted;
         }
         let from = (offset - self.start) as usize;
-        Ok(&self.buf[from..from + bytes as usize])
+        Ok(from..from + bytes as usize)
+    }
+
+    /// Returns the bytes of a batch after its header, decrypted in an encrypted segment. Returns `None` if the batch is
+    /// not as it was when it was encrypted. The caller has checked that the batch ends within the segment.
+    pub(super) fn body(&mut self, header: &BatchHeader) -> Result<Option<&[u8]>, DiskError> {
+        let header_bytes = self.segment.batch_header_bytes();
+        let start = self.segment.offset(header.lsn) + header_bytes;
+        let bytes = header.bytes - header_bytes;
+        if self.opener.is_none() {
+            return self.get(start, bytes).map(Some);
+        }
+        if self.plain_at != Some(header.lsn) {
+            let range = self.load(start, bytes)?;
+            self.plain.clear();
+            self.plain.extend_from_slice(&self.buf[range]);
+            let opener = self.opener.as_mut();
+            let is_open = opener.is_some_and(|opener| opener.open(header, &mut self.plain));
+            self.plain_at = is_open.then_some(header.lsn);
+        }
+        Ok(self.plain_at.map(|_| self.plain.as_slice()))
     }
 
     fn fill(&mut self, offset: u64, wanted: usize) -> Result<(), DiskError> {
@@ -100,21 +139,23 @@ impl SegmentReader {
         from: u64,
         mut accept: impl FnMut(&BatchHeader) -> bool,
     ) -> Result<Option<(u64, BatchHeader)>, DiskError> {
-        let header_bytes = BATCH_HEADER_BYTES as u64;
-        let segment = self.segment;
+        let header_bytes = self.segment.batch_header_bytes() as usize;
+        let (base, salt) = (self.segment.base, self.segment.salt);
+        let first = self.segment.offset(base);
         let mut at = from;
-        while at + header_bytes <= self.len {
+        while at + header_bytes as u64 <= self.len {
             let bytes = BLOCK_BYTES.min(self.len - at);
             let block = self.get(at, bytes)?;
-            let last = block.len() - BATCH_HEADER_BYTES;
+            let last = block.len() - header_bytes;
             let end = last + BATCH_MAGIC.len();
             for index in memmem::find_iter(&block[..end], &BATCH_MAGIC) {
                 if !index.is_multiple_of(ALIGN) {
                     continue;
                 }
                 let offset = at + index as u64;
-                let lsn = Lsn(segment.base.0 + offset - segment.offset(segment.base));
-                if let Some(header) = BatchHeader::decode(&block[index..], segment.salt, lsn)
+                let lsn = Lsn(base.0 + offset - first);
+                let fields = &block[index..index + header_bytes];
+                if let Some(header) = BatchHeader::decode(fields, salt, lsn)
                     && accept(&header)
                 {
                     return Ok(Some((offset, header)));

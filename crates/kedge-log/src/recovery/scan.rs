@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use kedge_disk::{Disk, File};
 use kedge_types::VbId;
 
-use crate::format::{ALIGN, BATCH_HEADER_BYTES, BatchHeader, PAGE_BYTES, RawRecord, check_body};
+use crate::format::{ALIGN, BatchHeader, PAGE_BYTES, RawRecord, check_body};
 use crate::recovery::plan::{PlannedSegment, RecoveryPlan, SegmentEnd};
 use crate::recovery::reader::SegmentReader;
 use crate::recovery::{LogLocation, RecoveryReport};
@@ -134,8 +134,8 @@ impl<'a, E: From<LogError>> LogScan<'a, E> {
         let file = self.disk.open(&path).map_err(LogError::from)?;
         let buf = std::mem::take(&mut self.buf);
         let is_tolerant = self.mode == RecoveryMode::Salvage;
-        let mut reader =
-            SegmentReader::new(file, planned.segment, planned.file_bytes, buf, is_tolerant);
+        let segment = planned.segment.clone();
+        let mut reader = SegmentReader::new(file, segment, planned.file_bytes, buf, is_tolerant);
         let mut at = base;
         while SegmentEnd::At(at) != planned.end {
             at = match self.batch(&mut reader, planned, at)? {
@@ -182,9 +182,8 @@ impl<'a, E: From<LogError>> LogScan<'a, E> {
             Ok(header) => header,
             Err(broken) => return Ok(Err(broken)),
         };
-        let body = planned.segment.offset(at) + BATCH_HEADER_BYTES as u64;
-        let body_bytes = header.bytes - BATCH_HEADER_BYTES as u64;
-        let mut rest = reader.get(body, body_bytes).map_err(LogError::from)?;
+        let body = reader.body(&header).map_err(LogError::from)?;
+        let mut rest = body.unwrap_or_default();
         while let Some((record, after)) = RawRecord::split(rest) {
             let (kind, vb, payload) = (record.kind, VbId(record.vb), record.payload);
             (self.replay)(LogRecord {
@@ -221,10 +220,11 @@ impl<'a, E: From<LogError>> LogScan<'a, E> {
             problem: CorruptionKind::BatchHeader,
             has_header: false,
         };
-        if offset + BATCH_HEADER_BYTES as u64 > limit {
+        let header_bytes = planned.segment.batch_header_bytes();
+        if offset + header_bytes > limit {
             return Ok(Err(no_header));
         }
-        let fields = reader.get(offset, BATCH_HEADER_BYTES as u64)?;
+        let fields = reader.get(offset, header_bytes)?;
         let header = match BatchHeader::decode(fields, planned.segment.salt, at) {
             Some(header) if header.epoch >= self.epoch => header,
             _ => return Ok(Err(no_header)),
@@ -236,9 +236,12 @@ impl<'a, E: From<LogError>> LogScan<'a, E> {
                 has_header: true,
             }));
         }
-        let start = offset + BATCH_HEADER_BYTES as u64;
-        let body = reader.get(start, header.bytes - BATCH_HEADER_BYTES as u64)?;
-        Ok(check_body(&header, body)
+        let start = offset + header_bytes;
+        let checked = match reader.body(&header)? {
+            Some(body) => check_body(&header, body),
+            None => Err((0, CorruptionKind::BatchSeal)),
+        };
+        Ok(checked
             .map(|()| header)
             .map_err(|(within, problem)| ChainBreak {
                 offset: start + within as u64,

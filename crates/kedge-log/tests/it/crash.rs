@@ -3,7 +3,7 @@
 use kedge_disk::{Fault, SimDisk};
 use kedge_log::{Log, LogError, Lsn};
 
-use crate::support::{Rec, append, open, prepare, records};
+use super::support::{Rec, append, open, prepare, records};
 
 /// The state of a history of appends, background work and releases at a power loss.
 #[derive(Default)]

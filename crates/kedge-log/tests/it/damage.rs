@@ -5,8 +5,9 @@ use std::path::Path;
 use kedge_disk::{Disk, SimDisk, read_file, replace_file};
 use kedge_log::{CorruptionKind, LogError, Lsn};
 
-use crate::support::{
-    Rec, append, catalog_path, dir, open, prepare, records, salvage, segment_path,
+use super::support::{
+    HEADER_BYTES, RECORD_DAMAGE, Rec, append, catalog_path, dir, open, prepare, records, salvage,
+    segment_path,
 };
 
 /// Creates a log of several batches in three segments. Returns the records per batch.
@@ -99,17 +100,13 @@ fn flip_of_any_byte_is_reported_or_harmless() {
 fn open_protects_the_last_batch_like_close() {
     let disk = SimDisk::new(1);
     let batches = log_with_batches(&disk, false);
-    let end = open(&disk).expect("open").log.next_lsn();
-    assert!(end.0 > 0);
     let path = segments(&disk).pop().expect("a segment");
     let bytes = read_file(&disk, &path).expect("read");
-    let needle = &batches[8][0].2;
-    let at = bytes
-        .windows(needle.len())
-        .position(|window| window == needle)
-        .expect("the record");
-    disk.flip(&path, at as u64, 4);
-    expect_corrupt(&disk, &path, CorruptionKind::RecordChecksum);
+    let end = bytes.iter().rposition(|byte| *byte != 0).expect("a record");
+    assert!(batches[8][0].2.len() > 1000);
+    open(&disk).expect("open");
+    disk.flip(&path, end as u64 - 500, 4);
+    expect_corrupt(&disk, &path, RECORD_DAMAGE);
 }
 
 #[test]
@@ -118,10 +115,10 @@ fn salvage_skips_and_counts_damage_and_later_opens_accept_it() {
     let batches = log_with_batches(&disk, true);
     let first = segment_path(1);
     // The second batch of the first segment, and the first batch of the second.
-    let at = 4096 + 56 + (12 + 800_u64).next_multiple_of(8);
+    let at = 4096 + HEADER_BYTES + (12 + 800_u64).next_multiple_of(8);
     disk.flip(&first, at + 100, 0xff);
     disk.flip(&segment_path(2), 4096 + 10, 0xff);
-    expect_corrupt(&disk, &first, CorruptionKind::RecordChecksum);
+    expect_corrupt(&disk, &first, RECORD_DAMAGE);
 
     let rescued = salvage(&disk).expect("salvage");
     let lost_first = batches[1].clone();
@@ -141,7 +138,7 @@ fn salvage_skips_and_counts_damage_and_later_opens_accept_it() {
     let lost_bytes = rescued.report.skipped_bytes;
     assert!(lost_bytes > 1000, "{lost_bytes}");
     let place = rescued.report.first_skipped.expect("a place");
-    assert_eq!((place.file, place.offset / 1000), (first, (at + 56) / 1000));
+    assert_eq!((place.file, place.offset), (first, at + HEADER_BYTES));
 
     // The log continues, and from now on the strict mode accepts the damage.
     let mut log = rescued.log;
@@ -167,8 +164,8 @@ fn salvage_skips_and_counts_damage_and_later_opens_accept_it() {
     assert_eq!(opened.records, more);
     // New damage is not accepted.
     let path = segments(&disk).pop().expect("a segment");
-    disk.flip(&path, 4096 + 60, 1);
-    expect_corrupt(&disk, &path, CorruptionKind::RecordChecksum);
+    disk.flip(&path, 4096 + HEADER_BYTES + 4, 1);
+    expect_corrupt(&disk, &path, RECORD_DAMAGE);
 }
 
 #[test]
@@ -310,7 +307,7 @@ fn log_of_another_owner_or_version_is_rejected() {
         sim,
         dir(),
         [0; 16],
-        crate::support::config(),
+        super::support::config(),
         kedge_log::RecoveryMode::Salvage,
         &mut |_| panic!("no record of another owner is replayed"),
     );

@@ -3,7 +3,7 @@
 use kedge_disk::{Disk, Fault, Operation, SimDisk};
 use kedge_log::{Batch, LogError};
 
-use crate::support::{append, dir, fill, open, prepare, records, segment_path};
+use super::support::{append, dir, fill, open, prepare, records, segment_path};
 
 #[test]
 fn failed_sync_makes_the_log_reject_all_operations() {

@@ -3,7 +3,7 @@
 use kedge_disk::{Disk, SimDisk, replace_file};
 use proptest::prelude::*;
 
-use crate::support::{append, dir, open, records, salvage, segment_path};
+use super::support::{append, dir, open, records, salvage, segment_path};
 
 /// Opens in both modes. Either result is fine.
 fn try_everything(disk: &SimDisk) {

@@ -1,11 +1,14 @@
 //! Appended records are replayed, whatever the sizes, closes and releases.
 
 use kedge_disk::SimDisk;
-use kedge_log::{Batch, LogError, Lsn, MAX_PAYLOAD_BYTES};
+use kedge_log::{Batch, LogError, Lsn, MAX_PAYLOAD_BYTES, RecoveryMode};
 use kedge_types::VbId;
 use proptest::prelude::*;
 
-use crate::support::{Rec, append, fill, open, prepare, records};
+use super::IS_ENCRYPTED;
+use super::support::{
+    HEADER_BYTES, Rec, TestKeys, append, config_with, fill, open, open_with, prepare, records,
+};
 
 #[test]
 fn empty_log_can_be_reopened() {
@@ -32,7 +35,8 @@ fn append_does_one_write_and_one_sync() {
     let stats = log.stats();
     assert_eq!(stats.syncs - before.1, 1);
     assert_eq!((stats.appended_batches, stats.appended_records), (1, 10));
-    assert_eq!(stats.appended_bytes, 56 + 10 * (12 + 100));
+    assert_eq!(stats.appended_bytes, HEADER_BYTES + 10 * (12 + 100));
+    assert_eq!(stats.plain_segments, u64::from(!IS_ENCRYPTED));
     assert_eq!(stats.data_bytes, stats.appended_bytes);
     assert_eq!(end, Lsn(stats.appended_bytes));
     assert_eq!(
@@ -54,7 +58,8 @@ fn batch_is_reusable_and_an_empty_one_does_no_io() {
         let records = records(n, n + 1, 10 + n);
         fill(&mut batch, &records);
         assert_eq!(batch.records() as usize, records.len());
-        let (next, bytes) = (log.next_lsn(), batch.len_bytes());
+        let bytes = batch.len_bytes() - 56 + HEADER_BYTES;
+        let next = log.next_lsn();
         assert_eq!(log.append(&mut batch).expect("append"), Lsn(next.0 + bytes));
         assert!(batch.is_empty());
         expected.extend(records);
@@ -105,10 +110,10 @@ fn error_of_the_receiver_ends_the_replay() {
     let mut seen = 0;
     let result = kedge_log::Log::open::<Mine>(
         std::sync::Arc::new(disk.clone()),
-        crate::support::dir(),
-        crate::support::OWNER,
-        crate::support::config(),
-        kedge_log::RecoveryMode::Strict,
+        super::support::dir(),
+        super::support::OWNER,
+        super::support::config(),
+        RecoveryMode::Strict,
         &mut |_| {
             seen += 1;
             if seen == 3 {
@@ -138,6 +143,11 @@ enum Step {
     Prepare,
     /// Releases a fraction (in 1/8) of the retained log.
     Release(u64),
+    /// Activates a key, or encrypts nothing any more.
+    ChangeKey {
+        active: Option<u8>,
+        begins_segment: bool,
+    },
     Reopen {
         clean: bool,
         crash: Option<u64>,
@@ -152,6 +162,8 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Step::Mark),
         3 => Just(Step::Prepare),
         1 => (0..9_u64).prop_map(Step::Release),
+        1 => (prop::option::of(1..4_u8), any::<bool>())
+            .prop_map(|(active, begins_segment)| Step::ChangeKey { active, begins_segment }),
         2 => (any::<bool>(), any::<Option<u64>>())
             .prop_map(|(clean, crash)| Step::Reopen { clean, crash }),
     ]
@@ -164,6 +176,8 @@ proptest! {
     #[test]
     fn every_history_is_replayed(steps in prop::collection::vec(step(), 1..60)) {
         let disk = SimDisk::new(1);
+        let keys = TestKeys::new(IS_ENCRYPTED.then_some(1));
+        let open = |disk| open_with(disk, config_with(keys.clone()), RecoveryMode::Strict);
         let mut log = open(&disk).expect("open").log;
         let mut history: Vec<(Lsn, Rec)> = Vec::new();
         let mut released = Lsn(0);
@@ -181,6 +195,13 @@ proptest! {
                     released = Lsn(first + (log.next_lsn().0 - first) * eighths / 8);
                     log.release_before(released);
                     prop_assert!(log.first_lsn() <= released);
+                }
+                Step::ChangeKey { active, begins_segment } => {
+                    keys.activate(active);
+                    if begins_segment {
+                        log.use_active_key().expect("a new segment");
+                        prop_assert!(!log.use_active_key().expect("nothing to do"));
+                    }
                 }
                 Step::Reopen { clean, crash } => {
                     if clean {

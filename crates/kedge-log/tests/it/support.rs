@@ -2,25 +2,74 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use kedge_disk::{Disk, SimDisk};
 use kedge_log::{
-    Batch, Log, LogConfig, LogError, Lsn, PreallocationStep, RecoveryMode, RecoveryReport,
-    SegmentPreallocator,
+    Batch, CorruptionKind, Log, LogConfig, LogError, Lsn, PreallocationStep, RecoveryMode,
+    RecoveryReport, SegmentKey, SegmentKeys, SegmentPreallocator,
 };
 use kedge_types::VbId;
+
+use super::IS_ENCRYPTED;
 
 pub(crate) const OWNER: [u8; 16] = *b"owner of the log";
 pub(crate) const DIR: &str = "/bucket/log";
 
 pub(crate) type Rec = (u8, u16, Vec<u8>);
 
+/// Size of the header of a batch.
+pub(crate) const HEADER_BYTES: u64 = if IS_ENCRYPTED { 88 } else { 56 };
+/// The kind of damage to the bytes of a record.
+pub(crate) const RECORD_DAMAGE: CorruptionKind = if IS_ENCRYPTED {
+    CorruptionKind::BatchSeal
+} else {
+    CorruptionKind::RecordChecksum
+};
+
+/// Keys with the ids "k1", "k2" and so on, one of which is active, or none.
+#[derive(Debug)]
+pub(crate) struct TestKeys(AtomicU8);
+
+impl TestKeys {
+    pub(crate) fn new(active: Option<u8>) -> Arc<Self> {
+        Arc::new(Self(AtomicU8::new(active.unwrap_or(0))))
+    }
+
+    pub(crate) fn activate(&self, active: Option<u8>) {
+        self.0.store(active.unwrap_or(0), Ordering::Relaxed);
+    }
+}
+
+impl SegmentKeys for TestKeys {
+    fn active(&self) -> Option<SegmentKey> {
+        match self.0.load(Ordering::Relaxed) {
+            0 => None,
+            number => Some(key(number)),
+        }
+    }
+
+    fn find(&self, id: &str) -> Option<SegmentKey> {
+        id.strip_prefix('k')?.parse().ok().map(key)
+    }
+}
+
+/// Returns the key with the id "k" and the number.
+pub(crate) fn key(number: u8) -> SegmentKey {
+    SegmentKey::new(format!("k{number}"), [number; 32].into())
+}
+
 pub(crate) fn config() -> LogConfig {
+    config_with(TestKeys::new(IS_ENCRYPTED.then_some(1)))
+}
+
+pub(crate) fn config_with(keys: Arc<dyn SegmentKeys>) -> LogConfig {
     LogConfig {
         first_segment_bytes: 8192,
         segment_bytes: 16384,
         max_spares: 1,
         salt: 0x5a17,
+        keys,
     }
 }
 
