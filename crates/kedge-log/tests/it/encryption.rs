@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use kedge_disk::{Disk, Fault, Operation, SimDisk, read_file};
-use kedge_log::{Log, LogError, RecoveryMode, SegmentKey, SegmentKeys};
+use kedge_log::{Log, LogError, PreallocationStep, RecoveryMode, SegmentKey, SegmentKeys};
 
 use crate::encrypted::support::{
     Opened, Rec, TestKeys, append, config, config_with, dir, key, open, open_with, prepare,
@@ -132,6 +132,24 @@ fn plain_text_leaves_with_the_last_plain_segment() {
             1,
             "an encrypted segment is kept for reuse"
         );
+    }
+}
+
+#[test]
+fn released_plain_segment_of_an_encrypted_log_does_not_become_a_spare() {
+    for (first, spares) in [(None, 0), (Some(1), 1)] {
+        let disk = SimDisk::new(1);
+        let keys = TestKeys::new(first);
+        let mut log = open_changing(&disk, &keys).log;
+        for n in 1..30 {
+            append(&mut log, &records(n, 1, 1500)).expect("append");
+        }
+        keys.activate(Some(2));
+        log.use_active_key().expect("a new segment");
+        log.release_before(log.next_lsn());
+        let step = log.preallocator().step().expect("retire");
+        assert_eq!(step, PreallocationStep::Renamed);
+        assert_eq!(log.stats().spares, spares);
     }
 }
 
