@@ -1,9 +1,10 @@
 //! Power loss at every operation of a history, and of the recovery after it.
 
 use kedge_disk::{Fault, SimDisk};
-use kedge_log::{Log, LogError, Lsn};
+use kedge_log::{Log, LogError, Lsn, RecoveryMode};
 
-use super::support::{Rec, append, open, prepare, records};
+use super::IS_ENCRYPTED;
+use super::support::{Rec, TestKeys, append, config_with, open, open_with, prepare, records};
 
 /// The state of a history of appends, background work and releases at a power loss.
 #[derive(Default)]
@@ -16,7 +17,7 @@ struct Done {
 
 type History = fn(&SimDisk, &mut Done) -> Result<(), LogError>;
 
-const HISTORIES: [History; 2] = [varied_history, steady_history];
+const HISTORIES: [History; 3] = [varied_history, steady_history, history_of_keys];
 
 /// A history with every kind of operation of the log: small and large batches, changes to prepared and new segments,
 /// recycling, and a close and an open in the middle.
@@ -81,6 +82,33 @@ fn steady_history(disk: &SimDisk, done: &mut Done) -> Result<(), LogError> {
         }
     }
     assert!(log.stats().ready_segments > 2, "{:?}", log.stats());
+    Ok(())
+}
+
+/// A history with changes of the active key, at open and between two opens.
+fn history_of_keys(disk: &SimDisk, done: &mut Done) -> Result<(), LogError> {
+    let keys = TestKeys::new(IS_ENCRYPTED.then_some(1));
+    let open = || open_with(disk, config_with(keys.clone()), RecoveryMode::Strict);
+    let mut log = open()?.log;
+    for n in 0..12 {
+        keys.activate([None, Some(2), Some(1), None, Some(3)][n % 5]);
+        if n % 2 == 0 {
+            log.use_active_key()?;
+        } else {
+            finish(log, n as u64 / 2 % 2)?;
+            log = open()?.log;
+        }
+        for batch in 0..2 {
+            done.in_flight = records(2 * n + batch, 2, 300 + 700 * batch);
+            append(&mut log, &done.in_flight)?;
+            done.acknowledged.append(&mut done.in_flight);
+        }
+        if n % 5 == 4 {
+            done.released = done.acknowledged.len();
+            log.release_before(log.next_lsn());
+            prepare(&log.preallocator())?;
+        }
+    }
     Ok(())
 }
 

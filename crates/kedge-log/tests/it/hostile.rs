@@ -1,9 +1,13 @@
 //! Files with arbitrary contents cause an error or open as a log, and never a panic.
 
 use kedge_disk::{Disk, SimDisk, replace_file};
+use kedge_log::RecoveryMode;
 use proptest::prelude::*;
 
-use super::support::{append, dir, open, records, salvage, segment_path};
+use super::IS_ENCRYPTED;
+use super::support::{
+    TestKeys, append, config_with, dir, open, open_with, records, salvage, segment_path,
+};
 
 /// Opens in both modes. Either result is fine.
 fn try_everything(disk: &SimDisk) {
@@ -39,10 +43,17 @@ proptest! {
         flips in prop::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>(), 1..=255_u8), 1..6),
         cut in any::<Option<(prop::sample::Index, prop::sample::Index)>>(),
         removed in any::<Option<prop::sample::Index>>(),
+        last_key in prop::option::of(1..3_u8),
     ) {
         let disk = SimDisk::new(1);
-        let mut log = open(&disk).expect("open").log;
+        let keys = TestKeys::new(IS_ENCRYPTED.then_some(1));
+        let config = config_with(keys.clone());
+        let mut log = open_with(&disk, config, RecoveryMode::Strict).expect("open").log;
         for (n, (count, payload_bytes)) in batches.into_iter().enumerate() {
+            if n == 4 {
+                keys.activate(last_key);
+                log.use_active_key().expect("a new segment");
+            }
             append(&mut log, &records(n, count, payload_bytes)).expect("append");
         }
         if is_closed {
