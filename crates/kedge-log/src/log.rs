@@ -498,7 +498,8 @@ impl Log {
         self.shared.note_encryption(secret.is_some());
     }
 
-    fn header_of(&self, segment: &Segment, forgiven: Lsn) -> SegmentHeader {
+    /// Returns the header of a segment of this log.
+    pub(crate) fn header_of(&self, segment: &Segment, forgiven: Lsn) -> SegmentHeader {
         let mut header = SegmentHeader {
             number: segment.number,
             base: segment.base,

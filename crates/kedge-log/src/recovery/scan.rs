@@ -121,7 +121,8 @@ impl<'a, E: From<LogError>> LogScan<'a, E> {
         let base = planned.segment.base;
         match self.next {
             None => self.report.first_lsn = base,
-            Some(next) => self.report.skipped_bytes += base.0.saturating_sub(next.0),
+            Some(next) if base < next => self.overlaps(planned)?,
+            Some(next) => self.report.skipped_bytes += base.0 - next.0,
         }
         if self.next != Some(base) {
             self.run_start = base;
@@ -152,6 +153,27 @@ impl<'a, E: From<LogError>> LogScan<'a, E> {
         let (file, buf) = reader.into_parts();
         self.buf = buf;
         self.file = (planned.end == SegmentEnd::Tail).then_some(file);
+        Ok(())
+    }
+
+    /// Rejects a segment that starts before the end of the batches that precede it, unless it is salvaged. A lost segment
+    /// between them hides that from the check of the headers.
+    fn overlaps(&mut self, planned: &PlannedSegment) -> Result<(), LogError> {
+        let (file, offset) = (self.path(planned), 0);
+        if planned.segment.base >= self.forgiven {
+            if self.mode == RecoveryMode::Strict {
+                return Err(LogError::Corrupt {
+                    file,
+                    offset,
+                    problem: CorruptionKind::SegmentStart,
+                });
+            }
+            self.has_new_damage = true;
+        }
+        self.report.skipped_places += 1;
+        self.report
+            .first_skipped
+            .get_or_insert(LogLocation { file, offset });
         Ok(())
     }
 

@@ -3,13 +3,14 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use kedge_disk::{Disk, SimDisk};
+use kedge_disk::{Disk, SimDisk, replace_file};
 use kedge_types::VbId;
 
 use crate::batch::{Batch, BatchPosition};
 use crate::format::{BatchHeader, PAGE_BYTES};
 use crate::keys::{NoKeys, SegmentKey, SegmentKeys};
 use crate::seal::BatchSealer;
+use crate::segment::{FileName, Segment};
 use crate::{CorruptionKind, Log, LogConfig, LogError, Lsn, RecoveryMode};
 
 const DIR: &str = "/log";
@@ -41,16 +42,24 @@ impl LogKind {
     }
 
     fn open(self, disk: &SimDisk) -> Result<(Log, Vec<Vec<u8>>), LogError> {
+        self.open_in(disk, RecoveryMode::Strict)
+    }
+
+    fn open_in(self, disk: &SimDisk, mode: RecoveryMode) -> Result<(Log, Vec<Vec<u8>>), LogError> {
         let keys: Arc<dyn SegmentKeys> = if self.0 {
             Arc::new(OneKey)
         } else {
             Arc::new(NoKeys)
         };
-        open(disk, keys)
+        open(disk, keys, mode)
     }
 }
 
-fn open(disk: &SimDisk, keys: Arc<dyn SegmentKeys>) -> Result<(Log, Vec<Vec<u8>>), LogError> {
+fn open(
+    disk: &SimDisk,
+    keys: Arc<dyn SegmentKeys>,
+    mode: RecoveryMode,
+) -> Result<(Log, Vec<Vec<u8>>), LogError> {
     let config = LogConfig {
         first_segment_bytes: 1 << 16,
         salt: SALT,
@@ -60,7 +69,6 @@ fn open(disk: &SimDisk, keys: Arc<dyn SegmentKeys>) -> Result<(Log, Vec<Vec<u8>>
     let mut payloads = Vec::new();
     let disk: Arc<dyn Disk> = Arc::new(disk.clone());
     let dir = Path::new(DIR);
-    let mode = RecoveryMode::Strict;
     let (log, _) = Log::open::<LogError>(disk, dir, [1; 16], config, mode, &mut |record| {
         payloads.push(record.payload.to_vec());
         Ok(())
@@ -216,5 +224,37 @@ fn batch_header_over_records_of_another_batch_is_rejected() {
         );
         drop(log);
         assert_eq!(kind.open(&disk).expect("open").1, Vec::<Vec<u8>>::new());
+    }
+}
+
+/// It used to open, and the record that was then appended was damage for the next open.
+#[test]
+fn segment_that_starts_before_the_end_of_an_earlier_one_is_rejected() {
+    for kind in KINDS {
+        let disk = SimDisk::new(1);
+        let (mut log, _) = kind.open(&disk).expect("open");
+        log.append(&mut batch(b"first")).expect("append");
+        let third = Segment {
+            number: 3,
+            ..log.current.clone()
+        };
+        let path = |number| Path::new(DIR).join(FileName::Segment(number).to_string());
+        let mut bytes = vec![0; third.bytes as usize];
+        replace_file(&disk, &path(2), &bytes).expect("write");
+        let header = log.header_of(&third, Lsn(0)).encode();
+        bytes[..header.len()].copy_from_slice(&header);
+        replace_file(&disk, &path(3), &bytes).expect("write");
+        drop(log);
+        let error = kind.open(&disk).map(drop).expect_err("it overlaps");
+        let LogError::Corrupt { file, problem, .. } = error else {
+            panic!("{error}");
+        };
+        assert_eq!((file, problem), (path(3), CorruptionKind::SegmentStart));
+        let (mut log, found) = kind.open_in(&disk, RecoveryMode::Salvage).expect("salvage");
+        assert_eq!(found, [b"first"]);
+        log.append(&mut batch(b"second")).expect("append");
+        drop(log);
+        let (_, found) = kind.open(&disk).expect("it is known");
+        assert_eq!(found, [b"first".to_vec(), b"second".to_vec()]);
     }
 }
