@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use rustls::pki_types::CertificateDer;
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
@@ -115,6 +117,18 @@ pub fn fingerprint_of(der: &[u8]) -> String {
         .map(|byte| format!("{byte:02X}"))
         .collect();
     hex.join(":")
+}
+
+/// Returns a certificate in PEM.
+pub(crate) fn pem(der: &[u8]) -> String {
+    let base64 = STANDARD.encode(der);
+    let mut text = "-----BEGIN CERTIFICATE-----\n".to_owned();
+    // RFC 7468 section 2: lines of 64 characters.
+    for line in base64.as_bytes().chunks(64) {
+        text.extend(line.iter().map(|byte| char::from(*byte)));
+        text.push('\n');
+    }
+    text + "-----END CERTIFICATE-----\n"
 }
 
 fn shown(name: &GeneralName<'_>) -> Option<String> {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
+use serde::{Deserialize, Serialize};
 
 use crate::error::TlsError;
 use crate::files;
@@ -12,14 +13,17 @@ use crate::names::NameRules;
 use crate::provider::provider;
 
 /// The demand for certificates of clients.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ClientCerts {
     /// Clients are not asked.
     #[default]
+    #[serde(rename = "disable")]
     Off,
     /// Clients may have one; those without log in with a password.
+    #[serde(rename = "enable")]
     Optional,
     /// Clients without a valid certificate are refused.
+    #[serde(rename = "mandatory")]
     Mandatory,
 }
 

@@ -10,7 +10,7 @@ pub enum TlsError {
     /// A file cannot be read or written.
     #[error("cannot {operation} {}: {source}", path.display())]
     File {
-        /// The operation: `read`, `write`, `create`.
+        /// The operation: `read`, `write`, `create`, `remove`.
         operation: &'static str,
         /// The file.
         path: PathBuf,
@@ -101,6 +101,14 @@ pub enum TlsError {
     /// The CAs or revocation lists of client certificates cannot be used.
     #[error("the CAs and revocation lists of client certificates cannot be used: {0}")]
     ClientAuth(String),
+    /// The file with the demand for client certificates that management has set cannot be used.
+    #[error("{} is not what management wrote: {why}; remove it to use the settings", path.display())]
+    ClientDemand {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        why: String,
+    },
     /// A cipher suite is unknown.
     #[error("unknown cipher suite {name}; known are {known}")]
     UnknownCipherSuite {

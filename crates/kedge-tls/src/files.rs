@@ -27,13 +27,37 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
     fs::read(path).map_err(failed)
 }
 
-/// Creates a directory, unless it exists.
+/// Returns the text of a file.
+pub(crate) fn text(path: &Path) -> Result<String, TlsError> {
+    String::from_utf8(read(path)?).map_err(|error| TlsError::Pem {
+        path: path.to_owned(),
+        why: error.to_string(),
+    })
+}
+
+/// Creates a directory that only its owner may enter, unless it exists.
 pub(crate) fn create_dir(path: &Path) -> Result<(), TlsError> {
-    fs::create_dir_all(path).map_err(|source| TlsError::File {
+    use std::os::unix::fs::DirBuilderExt as _;
+
+    let mut builder = fs::DirBuilder::new();
+    let created = builder.recursive(true).mode(0o700).create(path);
+    created.map_err(|source| TlsError::File {
         operation: "create",
         path: path.to_owned(),
         source,
     })
+}
+
+/// Removes a file, if it exists.
+pub(crate) fn remove(path: &Path) -> Result<(), TlsError> {
+    match fs::remove_file(path) {
+        Err(source) if source.kind() != io::ErrorKind::NotFound => Err(TlsError::File {
+            operation: "remove",
+            path: path.to_owned(),
+            source,
+        }),
+        _ => Ok(()),
+    }
 }
 
 /// Writes a file that only its owner may read, with another name first, so that readers see all of it or none.

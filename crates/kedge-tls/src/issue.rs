@@ -54,13 +54,14 @@ impl std::fmt::Debug for Issued {
 
 impl Issued {
     /// Writes `NAME.pem` and `NAME-key.pem` into a directory, for their owner only, and returns their paths. The key is
-    /// written first.
+    /// written first. A directory that is missing is created, for its owner only.
     ///
     /// # Errors
     /// `File`.
     pub fn write(&self, dir: &Path, name: &str) -> Result<(PathBuf, PathBuf), TlsError> {
         let certificate = dir.join(format!("{name}.pem"));
         let key = dir.join(format!("{name}-key.pem"));
+        files::create_dir(dir)?;
         files::write_private(&key, &self.key)?;
         files::write_private(&certificate, &self.certificate)?;
         Ok((certificate, key))
@@ -72,14 +73,36 @@ impl Issued {
 /// # Errors
 /// `Issue`.
 pub fn new_authority(common_name: &str, days: u32, now: SystemTime) -> Result<Issued, TlsError> {
+    authority(common_name, days, now, BasicConstraints::Unconstrained)
+}
+
+/// Makes a CA that signs no other CA.
+pub(crate) fn new_auto_authority(
+    common_name: &str,
+    days: u32,
+    now: SystemTime,
+) -> Result<Issued, TlsError> {
+    authority(common_name, days, now, BasicConstraints::Constrained(0))
+}
+
+fn authority(
+    common_name: &str,
+    days: u32,
+    now: SystemTime,
+    below: BasicConstraints,
+) -> Result<Issued, TlsError> {
     let mut params = params(common_name, days, now);
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.is_ca = IsCa::Ca(below);
     params.key_usages = vec![
         KeyUsagePurpose::KeyCertSign,
         KeyUsagePurpose::CrlSign,
         KeyUsagePurpose::DigitalSignature,
     ];
-    self_signed(&params)
+    let key = KeyPair::generate()?;
+    Ok(Issued {
+        certificate: params.self_signed(&key)?.pem(),
+        key: key.serialize_pem(),
+    })
 }
 
 /// Makes a certificate that is signed by a CA, whose certificate and key are given in PEM.
@@ -94,19 +117,6 @@ pub fn issue(ca: (&str, &str), request: &Request, now: SystemTime) -> Result<Iss
     let certificate = params.signed_by(&key, &issuer)?;
     Ok(Issued {
         certificate: certificate.pem(),
-        key: key.serialize_pem(),
-    })
-}
-
-/// Makes a certificate of a node that signs itself.
-pub(crate) fn self_signed_node(request: &Request, now: SystemTime) -> Result<Issued, TlsError> {
-    self_signed(&leaf(request, now)?)
-}
-
-fn self_signed(params: &CertificateParams) -> Result<Issued, TlsError> {
-    let key = KeyPair::generate()?;
-    Ok(Issued {
-        certificate: params.self_signed(&key)?.pem(),
         key: key.serialize_pem(),
     })
 }

@@ -8,9 +8,11 @@
 //! * Nothing here reads a passphrase from a command line, and errors never contain one.
 //! * Names in a certificate are hostile input: they never panic, and a name with control characters is no user name.
 
+mod auto;
 mod certificate;
 mod client;
 mod client_auth;
+mod client_demand;
 mod client_stream;
 mod error;
 mod files;
@@ -19,12 +21,13 @@ mod key;
 mod metrics;
 mod names;
 mod provider;
-mod self_signed;
 mod server;
 
+pub use auto::{AutoFiles, ensure as ensure_auto};
 pub use certificate::{CertificateInfo, fingerprint_of};
 pub use client::{ClientTls, Trust};
 pub use client_auth::{ClientAuth, ClientCerts};
+pub use client_demand::ClientDemand;
 pub use client_stream::ClientStream;
 pub use error::{NameError, TlsError};
 pub use issue::{Issued, Request, Usage, issue, new_authority};
@@ -32,7 +35,6 @@ pub use key::Passphrase;
 pub use metrics::{FailureReason, TlsMetrics};
 pub use names::{NameRule, NameRules, NameSource, user_name};
 pub use provider::{MinVersion, cipher_suite_names};
-pub use self_signed::ensure as ensure_self_signed;
 pub use server::{ServerTls, TlsOptions, TlsStatus};
 
 // The connection types of the ports, in one version.

@@ -1,21 +1,23 @@
 //! The configuration of a server's ports, which can be reloaded.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use arc_swap::ArcSwap;
+use rustls::pki_types::CertificateDer;
 use rustls::server::ServerSessionMemoryCache;
 use rustls::{CommonState, InconsistentKeys, ServerConfig};
 use serde::Serialize;
 
-use crate::certificate::CertificateInfo;
+use crate::certificate::{CertificateInfo, pem};
 use crate::client_auth::{ClientAuth, ClientCerts};
+use crate::client_demand::ClientDemand;
 use crate::error::{NameError, TlsError};
 use crate::key::Passphrase;
 use crate::metrics::TlsMetrics;
 use crate::provider::{self, MinVersion, provider_with};
-use crate::{files, key, names, self_signed};
+use crate::{auto, files, key, names};
 
 /// Sessions that a server remembers for clients of TLS 1.2 without tickets.
 const SESSIONS_MAX: usize = 4096;
@@ -37,9 +39,11 @@ pub struct TlsOptions {
     pub honor_cipher_order: bool,
     /// Client certificates.
     pub client_auth: ClientAuth,
-    /// The directory and the names of a certificate that signs itself and that the server renews; `certificate` and
+    /// The file in which the demand for client certificates is kept that management sets.
+    pub demand_file: Option<PathBuf>,
+    /// The directory and the names of a certificate of the server's own CA, which the server renews; `certificate` and
     /// `key` are its files.
-    pub self_signed: Option<(PathBuf, Vec<String>)>,
+    pub auto: Option<(PathBuf, Vec<String>)>,
 }
 
 /// TLS of a server. A clone is cheap and shares everything.
@@ -49,14 +53,25 @@ pub struct ServerTls(Arc<Shared>);
 struct Shared {
     options: TlsOptions,
     current: ArcSwap<Current>,
-    /// One reload at a time, so that the last one wins; and the files as the last one saw them.
-    reloading: Mutex<Vec<FileState>>,
+    /// One reload at a time, so that the last one wins.
+    reloading: Mutex<ReloadState>,
     metrics: TlsMetrics,
+}
+
+/// The input of a reload beside the settings.
+struct ReloadState {
+    /// The files as the last one saw them.
+    seen: Vec<FileState>,
+    /// The demand for client certificates.
+    auth: ClientAuth,
 }
 
 struct Current {
     config: Arc<ServerConfig>,
     certificate: CertificateInfo,
+    /// The last certificate that clients receive: that of the CA, if the file has it.
+    last: CertificateDer<'static>,
+    auth: ClientAuth,
 }
 
 /// The state of a file by which a change is noticed.
@@ -97,11 +112,22 @@ impl ServerTls {
     /// All but those of issuing and of clients.
     pub fn open(options: TlsOptions, now: SystemTime) -> Result<Self, TlsError> {
         let seen = states(&options);
-        let current = load(&options, now)?;
+        let demand = options.demand_file.as_deref().map(ClientDemand::of_file);
+        let auth = match demand.transpose()?.flatten() {
+            Some(demand) => {
+                tracing::info!(
+                    ?demand,
+                    "client certificates are as management has set them"
+                );
+                demand.applied_to(&options.client_auth)
+            }
+            None => options.client_auth.clone(),
+        };
+        let current = load(&options, &auth, now)?;
         Ok(Self(Arc::new(Shared {
             options,
             current: ArcSwap::from_pointee(current),
-            reloading: Mutex::new(seen),
+            reloading: Mutex::new(ReloadState { seen, auth }),
             metrics: TlsMetrics::default(),
         })))
     }
@@ -115,7 +141,38 @@ impl ServerTls {
     /// The demand for a certificate.
     #[must_use]
     pub fn client_certs(&self) -> ClientCerts {
-        self.0.options.client_auth.mode
+        self.0.current.load().auth.mode
+    }
+
+    /// The demand for client certificates, with the rules of user names.
+    #[must_use]
+    pub fn demand(&self) -> ClientDemand {
+        ClientDemand::of(&self.0.current.load().auth)
+    }
+
+    /// Demands certificates of new connections in another way, also after a restart. Returns false if nothing has changed.
+    ///
+    /// # Errors
+    /// As those of [`ServerTls::open`]; the demand from before stays.
+    pub fn set_demand(&self, demand: &ClientDemand, now: SystemTime) -> Result<bool, TlsError> {
+        let mut state = self.lock();
+        if *demand == ClientDemand::of(&state.auth) {
+            return Ok(false);
+        }
+        let auth = demand.applied_to(&state.auth);
+        let loaded = load(&self.0.options, &auth, now)?;
+        if let Some(path) = &self.0.options.demand_file {
+            demand.write(path)?;
+        }
+        state.auth = auth;
+        self.0.current.store(Arc::new(loaded));
+        tracing::info!(?demand, "another demand for client certificates");
+        Ok(true)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, ReloadState> {
+        let locked = self.0.reloading.lock();
+        locked.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the user name of the client's certificate, after the handshake. `None` if it has none, or none was asked
@@ -124,7 +181,8 @@ impl ServerTls {
     /// # Errors
     /// The certificate is valid, but names no user.
     pub fn user_of(&self, session: &CommonState) -> Result<Option<String>, NameError> {
-        let auth = &self.0.options.client_auth;
+        let current = self.0.current.load();
+        let auth = &current.auth;
         if auth.mode == ClientCerts::Off {
             return Ok(None);
         }
@@ -147,14 +205,10 @@ impl ServerTls {
     /// # Errors
     /// As those of [`ServerTls::open`].
     pub fn reload_at(&self, now: SystemTime) -> Result<(), TlsError> {
-        let mut seen = self
-            .0
-            .reloading
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.lock();
         // Before the files are read: one that changes meanwhile has changed again.
-        *seen = states(&self.0.options);
-        self.replace(now)
+        state.seen = states(&self.0.options);
+        self.replace(&state.auth, now)
     }
 
     /// Reads all files again if one of them has changed. Returns whether the configuration was replaced.
@@ -162,24 +216,35 @@ impl ServerTls {
     /// # Errors
     /// As those of [`ServerTls::open`]. The same content is not tried again.
     pub fn reload_if_changed(&self, now: SystemTime) -> Result<bool, TlsError> {
-        let mut seen = self
-            .0
-            .reloading
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        if let Some((dir, names)) = &self.0.options.self_signed {
-            self_signed::ensure(dir, names, now)?;
+        let mut state = self.lock();
+        if let Some((dir, names)) = &self.0.options.auto {
+            auto::ensure(dir, names, now)?;
         }
-        let states = states(&self.0.options);
-        if *seen == states {
+        let seen = states(&self.0.options);
+        if state.seen == seen {
             return Ok(false);
         }
-        *seen = states;
-        self.replace(now).map(|()| true)
+        state.seen = seen;
+        self.replace(&state.auth, now).map(|()| true)
     }
 
-    fn replace(&self, now: SystemTime) -> Result<(), TlsError> {
-        let loaded = load(&self.0.options, now);
+    /// Makes a new CA and a certificate, and uses them for new connections. Returns false if the files are not those of
+    /// `--tls auto`, and nothing has changed. Clients have to trust the new CA.
+    ///
+    /// # Errors
+    /// As those of [`ServerTls::open`], `Issue`.
+    pub fn regenerate(&self, now: SystemTime) -> Result<bool, TlsError> {
+        let Some((dir, names)) = &self.0.options.auto else {
+            return Ok(false);
+        };
+        let mut state = self.lock();
+        auto::renew(dir, names, now)?;
+        state.seen = states(&self.0.options);
+        self.replace(&state.auth, now).map(|()| true)
+    }
+
+    fn replace(&self, auth: &ClientAuth, now: SystemTime) -> Result<(), TlsError> {
+        let loaded = load(&self.0.options, auth, now);
         self.0.metrics.reload(loaded.is_ok());
         self.0.current.store(Arc::new(loaded?));
         let status = self.status();
@@ -195,6 +260,12 @@ impl ServerTls {
     #[must_use]
     pub fn fingerprint(&self) -> String {
         self.0.current.load().certificate.fingerprint.clone()
+    }
+
+    /// The last certificate that clients receive, in PEM: that of the CA, if the file of the certificate has it.
+    #[must_use]
+    pub fn authority_pem(&self) -> String {
+        pem(&self.0.current.load().last)
     }
 
     /// Seconds until the certificate expires; negative afterwards.
@@ -255,15 +326,16 @@ fn states(options: &TlsOptions) -> Vec<FileState> {
         .collect()
 }
 
-fn load(options: &TlsOptions, now: SystemTime) -> Result<Current, TlsError> {
+fn load(options: &TlsOptions, auth: &ClientAuth, now: SystemTime) -> Result<Current, TlsError> {
     let chain = files::certificates(&options.certificate)?;
     let certificate = CertificateInfo::of_der(&options.certificate, &chain[0])?;
     certificate.check_valid(&options.certificate, now)?;
+    let last = chain[chain.len() - 1].clone();
     let private = key::read(&options.key, &options.passphrase)?;
     let provider = provider_with(&options.cipher_suites, options.min_version)?;
     let builder = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(options.min_version.versions())?;
-    let builder = match options.client_auth.verifier()? {
+    let builder = match auth.verifier()? {
         Some(verifier) => builder.with_client_cert_verifier(verifier),
         None => builder.with_no_client_auth(),
     };
@@ -290,6 +362,8 @@ fn load(options: &TlsOptions, now: SystemTime) -> Result<Current, TlsError> {
     Ok(Current {
         config: Arc::new(config),
         certificate,
+        last,
+        auth: auth.clone(),
     })
 }
 

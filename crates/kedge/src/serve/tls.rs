@@ -5,8 +5,7 @@ use std::time::SystemTime;
 
 use kedge_server::TlsConfig;
 use kedge_tls::{
-    ClientAuth, ClientCerts, MinVersion, Passphrase, ServerTls, TlsError, TlsOptions,
-    ensure_self_signed,
+    ClientAuth, ClientCerts, MinVersion, Passphrase, ServerTls, TlsError, TlsOptions, ensure_auto,
 };
 use zeroize::Zeroizing;
 
@@ -24,8 +23,10 @@ pub(super) fn config(settings: &Settings) -> Result<Option<TlsConfig>, TlsError>
     let mut options = options(settings);
     if settings.tls == TlsMode::Auto {
         let (dir, names) = (settings.data_dir.clone(), names(settings));
-        (options.certificate, options.key) = ensure_self_signed(&dir, &names, now)?;
-        options.self_signed = Some((dir, names));
+        let made = ensure_auto(&dir, &names, now)?;
+        tracing::info!(ca = %made.ca.display(), "clients may trust the CA of --tls auto");
+        (options.certificate, options.key) = (made.certificate, made.key);
+        options.auto = Some((dir, names));
     }
     let tls = ServerTls::open(options, now)?;
     let status = tls.status();
@@ -66,7 +67,8 @@ fn options(settings: &Settings) -> TlsOptions {
             crl: paths(&settings.client_crl.0),
             names: settings.client_cert_names.0.clone(),
         },
-        self_signed: None,
+        demand_file: Some(settings.data_dir.join("client-cert-auth.json")),
+        auto: None,
     }
 }
 
