@@ -17,6 +17,7 @@ use crate::inbox::{AcceptedConnection, EvictionReason, FrontEndMessage, FrontEnd
 use crate::limits::FrontendLimits;
 use crate::memcached_connections::{EvictionLimits, MemcachedConnections};
 use crate::metrics::Metrics;
+use crate::open_handshakes::{OpenHandshake, OpenHandshakes};
 use crate::server_context::ServerContext;
 use crate::unauthenticated::UnauthenticatedConnections;
 
@@ -50,6 +51,7 @@ struct AcceptorThread {
     limits: FrontendLimits,
     metrics: Arc<Metrics>,
     unauthenticated: Arc<UnauthenticatedConnections>,
+    handshakes: Arc<OpenHandshakes>,
     memcached: Arc<MemcachedConnections>,
     clock: Arc<SystemClock>,
     stop: Arc<AtomicBool>,
@@ -105,6 +107,7 @@ impl Acceptor {
             limits: shared.limits.clone(),
             metrics: shared.metrics.clone(),
             unauthenticated: shared.unauthenticated.clone(),
+            handshakes: shared.handshakes.clone(),
             memcached: shared.memcached.connections.clone(),
             clock: shared.clock.clone(),
             stop: stop.clone(),
@@ -236,12 +239,30 @@ impl AcceptorThread {
         true
     }
 
+    /// Admits the handshake of a client, in the place of another one if there are too many.
+    fn admit_handshake(&self, peer: IpAddr) -> Option<OpenHandshake> {
+        let (admitted, loser) = self.handshakes.admit(peer)?;
+        if let Some(id) = loser {
+            let message = FrontEndMessage::Evict(id, EvictionReason::Handshake);
+            self.front_ends.send(id.thread, message);
+        }
+        Some(admitted)
+    }
+
     fn deal(&mut self, stream: TcpStream, peer: SocketAddr, at: usize) {
         let ListeningSocket { port, is_tls, .. } = self.listeners[at];
         if !self.has_room(port, peer.ip()) {
             Metrics::count(&self.metrics.rejected);
             return;
         }
+        let handshake = match is_tls {
+            false => None,
+            true => match self.admit_handshake(peer.ip()) {
+                // It is counted.
+                None => return,
+                admitted => admitted,
+            },
+        };
         let prepared = prepare(&stream, &self.limits).and_then(|()| stream.local_addr());
         let local = match prepared {
             Ok(local) => local.ip(),
@@ -255,7 +276,7 @@ impl AcceptorThread {
         let accepted = AcceptedConnection {
             stream,
             port,
-            is_tls,
+            handshake,
             peer,
             local,
         };

@@ -31,6 +31,7 @@ use crate::memcached_connections::MemcachedConnections;
 use crate::memcached_rules::MemcachedRules;
 use crate::memory_return::MemoryReturn;
 use crate::metrics::Metrics;
+use crate::open_handshakes::OpenHandshakes;
 use crate::request_memory::RequestMemory;
 use crate::server_context::{MemcachedContext, ServerContext};
 use crate::stat_timings::StatTimings;
@@ -205,6 +206,7 @@ impl Frontend {
             Some(it) => (Some(it.address), Some(it.bucket), it.rules),
             None => (None, None, MemcachedRules::default()),
         };
+        let handshakes = Arc::new(OpenHandshakes::new(config.limits.tls_handshakes_max));
         let shared = Arc::new(ServerContext {
             registry: parts.registry,
             users: parts.users,
@@ -227,6 +229,7 @@ impl Frontend {
             recache_states: RecacheStates::default(),
             client_addresses: ClientAddresses::default(),
             unauthenticated: Arc::new(UnauthenticatedConnections::default()),
+            handshakes,
             stat_timings: StatTimings::default(),
             return_memory: parts.return_memory,
         });
@@ -363,6 +366,7 @@ impl FrontendStatistics {
         self.0.metrics.stats(each);
         if let Some(tls) = &self.0.tls {
             tls_stats(tls.metrics(), each);
+            self.0.handshakes.stats(each);
         }
         self.0.checks.guard().stats(each);
         self.0.request_memory.stats(each);

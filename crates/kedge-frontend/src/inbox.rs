@@ -9,6 +9,7 @@ use kedge_node::inbox::Inbox;
 use mio::net::TcpStream;
 
 use crate::cookie::ConnectionId;
+use crate::open_handshakes::OpenHandshake;
 use crate::processor_waits::{self, ThreadWaits};
 use crate::request_memory::MemoryGrant;
 
@@ -26,8 +27,8 @@ pub(crate) enum Port {
 pub(crate) struct AcceptedConnection {
     pub(crate) stream: TcpStream,
     pub(crate) port: Port,
-    /// True if it begins with a TLS handshake.
-    pub(crate) is_tls: bool,
+    /// The handshake with which it begins, if it has TLS.
+    pub(crate) handshake: Option<OpenHandshake>,
     pub(crate) peer: SocketAddr,
     /// The address that the client connected to, which the cluster map names for this node.
     pub(crate) local: IpAddr,
@@ -44,6 +45,8 @@ pub(crate) struct LoginResult {
 pub(crate) enum EvictionReason {
     /// Its client has not logged in. It stays if the client has done so meanwhile.
     NoLogin,
+    /// Its TLS handshake is not complete. It stays if it has become so meanwhile.
+    Handshake,
     /// It is the least recently used one of an address with many on the memcached port.
     LeastRecentlyUsed,
 }

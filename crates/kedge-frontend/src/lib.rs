@@ -38,6 +38,7 @@ mod memcached_rules;
 mod memory_return;
 mod metrics;
 mod next_documents;
+mod open_handshakes;
 mod processor_waits;
 mod request_memory;
 mod server_context;

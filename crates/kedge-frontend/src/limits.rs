@@ -18,6 +18,9 @@ pub const SLOW_SENDER_PROGRESS_BYTES: usize = 64 << 10;
 /// Largest size in bytes of the incomplete records and handshake messages of one TLS connection. The certificates of a
 /// client fit in; a connection that sends a longer message is closed.
 pub const TLS_INCOMPLETE_BYTES_MAX: usize = 32 << 10;
+/// TLS handshakes that a front-end thread continues in one turn, after it has served the other connections. A step of a
+/// handshake takes as long as many requests.
+pub const HANDSHAKES_PER_TURN: usize = 4;
 /// Largest size in bytes of the received records that one TLS connection keeps, which count as memory of its request.
 pub const TLS_BYTES_MAX: usize = 96 << 10;
 
@@ -36,6 +39,8 @@ pub struct FrontendLimits {
     pub memcached_evict_after: Duration,
     /// Connections that clients leave free for other nodes of the cluster. 0 on a single node.
     pub connections_for_nodes: u32,
+    /// Most TLS handshakes at a time that are not complete, of all ports together; 0 for no limit.
+    pub tls_handshakes_max: u32,
     /// Time in which a connection of the KV port has to log in.
     pub unauthenticated: Duration,
     /// Time after which an idle connection is closed; zero is never.
@@ -73,6 +78,7 @@ impl Default for FrontendLimits {
             memcached_connections_per_address: 0,
             memcached_evict_after: Duration::from_secs(10),
             connections_for_nodes: 0,
+            tls_handshakes_max: 1_024,
             unauthenticated: Duration::from_secs(5),
             idle: Duration::ZERO,
             slow_sender: Duration::from_secs(30),

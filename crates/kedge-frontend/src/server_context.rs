@@ -19,6 +19,7 @@ use crate::limits::FrontendLimits;
 use crate::memcached_connections::MemcachedConnections;
 use crate::memcached_rules::MemcachedRules;
 use crate::metrics::Metrics;
+use crate::open_handshakes::OpenHandshakes;
 use crate::request_memory::RequestMemory;
 use crate::stat_timings::StatTimings;
 use crate::text_exec::recache::RecacheStates;
@@ -46,6 +47,8 @@ pub(crate) struct ServerContext {
     pub(crate) client_addresses: ClientAddresses,
     /// Connections without a login.
     pub(crate) unauthenticated: Arc<UnauthenticatedConnections>,
+    /// TLS handshakes that are not complete.
+    pub(crate) handshakes: Arc<OpenHandshakes>,
     pub(crate) stat_timings: StatTimings,
     /// Returns the allocator's unused memory to the system: that of the calling thread and that of none.
     pub(crate) return_memory: fn(),

@@ -49,24 +49,38 @@ impl UnauthenticatedConnections {
     /// Takes the oldest connection of the source with most of them, on this port or any.
     pub(crate) fn take_oldest_of_most(&self, on: Option<Port>) -> Option<ConnectionId> {
         let mut listed = self.0.lock();
-        let sources = listed.by_source.iter();
-        let sources = sources.filter(|((_, port), _)| on.is_none_or(|on| on == *port));
-        let ((from, port), of_source) = sources.max_by_key(|(_, of_source)| of_source.len())?;
-        let (number, id) = of_source.first_key_value()?;
-        let (entry, id) = (
-            UnauthenticatedEntry {
-                from: *from,
-                port: *port,
-                number: *number,
-            },
-            *id,
-        );
+        let (entry, id) = listed.oldest_of_most(on)?;
+        listed.remove(entry);
+        Some(id)
+    }
+
+    /// Takes the oldest connection of the source with most of them, unless that is the newcomer's own.
+    pub(crate) fn take_oldest_of_most_but(&self, newcomer: IpAddr) -> Option<ConnectionId> {
+        let mut listed = self.0.lock();
+        let (entry, id) = listed.oldest_of_most(None)?;
+        if entry.from == client_source(newcomer) {
+            return None;
+        }
         listed.remove(entry);
         Some(id)
     }
 }
 
 impl ConnectionsBySource {
+    /// The oldest connection of the source with most of them, on this port or any.
+    fn oldest_of_most(&self, on: Option<Port>) -> Option<(UnauthenticatedEntry, ConnectionId)> {
+        let sources = self.by_source.iter();
+        let sources = sources.filter(|((_, port), _)| on.is_none_or(|on| on == *port));
+        let ((from, port), of_source) = sources.max_by_key(|(_, of_source)| of_source.len())?;
+        let (number, id) = of_source.first_key_value()?;
+        let entry = UnauthenticatedEntry {
+            from: *from,
+            port: *port,
+            number: *number,
+        };
+        Some((entry, *id))
+    }
+
     fn remove(&mut self, entry: UnauthenticatedEntry) {
         let source = (entry.from, entry.port);
         if let Some(of_source) = self.by_source.get_mut(&source) {

@@ -20,6 +20,7 @@ use crate::certificate_login::log_in_by_certificate;
 use crate::conversation::{OffloadOutcome, OffloadResult, OffloadedSession, OffloadedWork};
 use crate::limits::{FrontendLimits, RECEIVE_BUFFER_BYTES};
 use crate::metrics::{Metrics, ThreadMetrics};
+use crate::open_handshakes::OpenHandshake;
 use crate::request_memory::{ClientClass, MemoryGrant};
 use crate::server_context::ServerContext;
 use crate::session::{Flow, Halt, Session, SessionTurn};
@@ -65,6 +66,8 @@ pub(crate) struct FrontEndConnection {
     timers: ConnectionTimers,
     pub(crate) offload: Offload,
     grant: RequestGrant,
+    /// The entry among the TLS handshakes that are not complete.
+    pub(crate) handshake: Option<OpenHandshake>,
 }
 
 /// Per-thread buffers that a connection uses while it is handled.
@@ -112,11 +115,17 @@ impl FrontEndConnection {
             timers: ConnectionTimers::new(now_ns),
             offload: Offload::default(),
             grant: RequestGrant::default(),
+            handshake: None,
         }
     }
 
     pub(crate) fn stream_mut(&mut self) -> &mut TcpStream {
         self.socket.stream_mut()
+    }
+
+    /// Returns true if the TLS handshake is not complete.
+    pub(crate) fn is_handshaking(&self) -> bool {
+        self.socket.tls().is_some_and(|tls| tls.is_handshaking())
     }
 
     /// The poll has reported that the socket is ready.
@@ -436,6 +445,7 @@ impl FrontEndConnection {
         let (Some(session), Some(server)) = (self.socket.tls(), &shared.tls) else {
             return Ok(());
         };
+        self.handshake = None;
         let login = log_in_by_certificate(&mut self.session, shared, session.state());
         let metrics = server.metrics();
         match login {
@@ -539,7 +549,7 @@ impl FrontEndConnection {
         let state = TimedState {
             // A client whose password is being checked waits for the server.
             needs_login: !self.session.login.is_authenticated() && self.session.in_flight() == 0,
-            is_handshaking: self.socket.tls().is_some_and(|tls| tls.is_handshaking()),
+            is_handshaking: self.is_handshaking(),
             is_busy: self.is_busy(),
         };
         self.timers.deadline(limits, state)

@@ -89,6 +89,10 @@ impl FrontEnd {
         let peer = connection.session.peer;
         match reason {
             EvictionReason::NoLogin if !connection.session.login.is_in_list() => return,
+            EvictionReason::Handshake if !connection.is_handshaking() => return,
+            EvictionReason::Handshake => {
+                tracing::debug!(%peer, "closing a connection during its TLS handshake, as there are too many");
+            }
             EvictionReason::NoLogin => {
                 tracing::debug!(%peer, "closing a connection without a login to make room for another");
             }
@@ -118,7 +122,7 @@ impl FrontEnd {
         let AcceptedConnection {
             mut stream,
             port,
-            is_tls,
+            mut handshake,
             peer,
             local,
         } = accepted;
@@ -133,7 +137,7 @@ impl FrontEnd {
             metrics.closed(port == Port::Memcached);
             return;
         }
-        let tls = turn.shared.tls.as_ref().filter(|_| is_tls);
+        let tls = turn.shared.tls.as_ref().filter(|_| handshake.is_some());
         let socket = match tls {
             Some(tls) => ClientSocket::with_tls(stream, tls.config()),
             None => Ok(ClientSocket::plain(stream)),
@@ -151,11 +155,13 @@ impl FrontEnd {
             .connected(peer.ip(), turn.now.unix_secs());
         let id = self.connections.next_id(self.thread);
         let mut session = Session::new(id, port, local, peer, turn.shared);
-        if is_tls {
+        if let Some(handshake) = &mut handshake {
             session.set_tls(metrics);
+            handshake.enter(peer.ip(), port, id);
         }
         session.enter_lists(turn.shared, turn.now.mono_ns);
-        let connection = FrontEndConnection::new(socket, session, turn.now.mono_ns);
+        let mut connection = FrontEndConnection::new(socket, session, turn.now.mono_ns);
+        connection.handshake = handshake;
         self.connections.insert(id, connection);
         metrics
             .thread(self.thread)

@@ -1,8 +1,8 @@
 //! A front-end thread: one event loop, and the connections that stay with it.
 //!
 //! A turn of the loop: wait for sockets or messages; serve each connection with work, with one send each; read the
-//! inbox; request a flush of the buckets in which commands were parked; read the inbox again, since the flush may have
-//! completed commands on this very thread.
+//! inbox; continue a few TLS handshakes; request a flush of the buckets in which commands were parked; read the inbox
+//! again, since the flush may have completed commands on this very thread.
 
 mod adaptive_polling;
 mod limits;
@@ -11,6 +11,8 @@ mod reads;
 mod schedule;
 mod stop;
 mod table;
+#[cfg(test)]
+mod tests;
 mod turn_time;
 
 use std::io;
@@ -234,6 +236,10 @@ impl FrontEnd {
             let part = TurnPart::of_thread("a change of buckets or users");
             self.check_time(&mut turn, now.mono_ns, part);
         }
+        let deferred = self.queue.begin_turn();
+        if deferred > 0 {
+            shared.handshakes.defer(deferred);
+        }
         let again = self.queue.take_next_turn();
         if let Some(reads) = &mut self.reads {
             reads.submit_and_complete();
@@ -246,6 +252,7 @@ impl FrontEnd {
             self.serve_scheduled(slot, &mut turn);
         }
         self.read_inbox(&mut turn);
+        self.serve_handshakes(&mut turn);
         self.commit(&mut turn);
         if self.sweep_ns.is_some_and(|at| at <= turn.last_ns) {
             self.sweep(&mut turn);
@@ -278,7 +285,29 @@ impl FrontEnd {
         }
     }
 
+    /// Continues handshakes, as many as the turn has time for.
+    fn serve_handshakes(&mut self, turn: &mut SessionTurn<'_>) {
+        while let Some(slot) = self.queue.next_handshake() {
+            if let Some(connection) = self.connections.get_mut(slot)
+                && connection.is_scheduled
+            {
+                connection.is_scheduled = false;
+                self.serve_now(slot, turn);
+            }
+        }
+    }
+
+    /// Serves a connection, or lets it wait for its share of the turn while its TLS handshake is not complete.
     fn serve(&mut self, slot: usize, turn: &mut SessionTurn<'_>) {
+        match self.connections.get_mut(slot) {
+            Some(connection) if connection.is_handshaking() => {
+                self.queue.serve_handshake(slot, connection);
+            }
+            _ => self.serve_now(slot, turn),
+        }
+    }
+
+    fn serve_now(&mut self, slot: usize, turn: &mut SessionTurn<'_>) {
         let Some(connection) = self.connections.get_mut(slot) else {
             return;
         };

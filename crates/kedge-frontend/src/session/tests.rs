@@ -57,7 +57,7 @@ pub(crate) struct Rig {
     _poll: Poll,
 }
 
-fn shared(front_ends: &Arc<FrontEnds>) -> ServerContext {
+pub(crate) fn shared(front_ends: &Arc<FrontEnds>) -> ServerContext {
     let mut store = UserStore::new().unwrap();
     store.set_hash_cost(HashCost::new(64, 1).unwrap());
     store
@@ -114,6 +114,7 @@ fn shared(front_ends: &Arc<FrontEnds>) -> ServerContext {
         recache_states: RecacheStates::default(),
         client_addresses: ClientAddresses::default(),
         unauthenticated: Arc::default(),
+        handshakes: Arc::default(),
         stat_timings: StatTimings::default(),
         return_memory: || {},
     }

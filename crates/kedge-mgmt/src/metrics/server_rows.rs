@@ -125,6 +125,24 @@ pub(crate) const SERVER: &[MetricRow] = &[
         "TLS connections of the key-value and memcached ports whose clients ended the stream without close_notify",
     ),
     (
+        "tls_handshakes_open",
+        "kedge_tls_handshakes_open",
+        false,
+        "TLS handshakes of the key-value and memcached ports that are not complete",
+    ),
+    (
+        "tls_handshakes_refused",
+        "kedge_tls_handshakes_refused",
+        true,
+        "TLS handshakes of the key-value and memcached ports for which they or others were closed, as there were too many",
+    ),
+    (
+        "tls_handshakes_deferred",
+        "kedge_tls_handshakes_deferred",
+        true,
+        "TLS handshakes of the key-value and memcached ports that waited for the next turn of an event loop, counted in each turn",
+    ),
+    (
         "cmd_total",
         "kedge_commands",
         true,

@@ -175,7 +175,7 @@ settings! {
 
     ["TLS"]
     tls: TlsMode = TlsMode::Off,
-        "`auto`: serve TLS with a certificate that signs itself. It is in the data directory, stays over restarts and is renewed a day before it expires. Its SHA-256 is logged at the start. `off`: serve TLS only if `tls_cert` is given.";
+        "`auto`: serve TLS with a certificate of a CA that the server makes in the data directory, where clients get it: `tls-auto-ca.pem`. The certificate stays over restarts and is renewed a day before it expires. Its SHA-256 is logged at the start. `off`: serve TLS only if `tls_cert` is given.";
     tls_cert: String = String::new(),
         "PEM file with the certificate of this node and those of intermediate CAs. The files of TLS are loaded again when one of them changes, and after SIGHUP; open connections stay.", default_note = "none";
     tls_key: String = String::new(),
@@ -195,7 +195,7 @@ settings! {
     tls_honor_cipher_order: bool = true,
         "Choose the first cipher suite of the server that the client has too, not the first one of the client.";
     client_certs: ClientCertMode = ClientCertMode::Off,
-        "Certificates of clients. `optional`: a client may have one instead of a password. `mandatory`: a client without a valid one is refused.";
+        "Certificates of clients. `optional`: a client may have one instead of a password. `mandatory`: a client without a valid one is refused. `/settings/clientCertAuth` of management is stronger.";
     client_ca: Words = Words::default(),
         "PEM files with the CAs that sign certificates of clients, separated by commas.", default_note = "none";
     client_crl: Words = Words::default(),
@@ -300,6 +300,8 @@ settings! {
         "Time without a request after which a connection of the memcached port is idle. When the port has \
          `memcached_connections_max`, a new connection closes the longest idle one of the address with the most; an \
          address with as many or fewer loses none to another. Otherwise idle connections stay (`idle_timeout`).";
+    tls_handshakes_max: u32 = FrontendLimits::default().tls_handshakes_max,
+        "Largest number of TLS handshakes at a time that are not complete, of the key-value and memcached ports. One above it ends the oldest of the address with the most; if that is its own address, it is refused. 0: no limit. Each has `unauthenticated_timeout` to complete.";
     unauthenticated_timeout: Duration = FrontendLimits::default().unauthenticated,
         "Time within which a client must log in, where a login is required.";
     login_delay_max: Duration = Duration::from_secs(5),

@@ -211,7 +211,7 @@ choice! {
     TlsMode, "auto or off":
     /// None, unless files are given.
     Off = "off",
-    /// A certificate in the data directory that signs itself.
+    /// A certificate and its CA, which the server makes in the data directory.
     Auto = "auto",
 }
 
