@@ -179,7 +179,8 @@ impl OpenListeners {
 async fn accept(listeners: OpenListeners, state: Arc<HttpState>, times: ConnectionTimeouts) {
     let app = App::new(state.clone());
     tokio::spawn(threads::follow(state.clone()));
-    if let Some((_, tls)) = &listeners.tls {
+    // Any port may be the one with TLS.
+    if let Some(tls) = &state.parts.tls {
         tokio::spawn(tls::follow_files(tls.clone()));
     }
     let mut protocol = http1::Builder::new();

@@ -140,7 +140,7 @@ fn serve(effective: &Effective, release: Release) -> Result<(), ServeError> {
     // memory: for up to 20 ms when files fill the memory. If the system has no huge pages, nothing is lost.
     let _ = disable_transparent_huge_pages(true);
     let (events, inbox) = mpsc::channel();
-    signals::watch(events.clone(), settings.serves_tls())?;
+    signals::watch(events.clone())?;
 
     let disk: Arc<dyn Disk> = Arc::new(PosixDisk);
     // Held until the end: its owner is the only writer here.
@@ -230,13 +230,15 @@ fn run_until_stopped(
     }
 }
 
-/// Loads the files of TLS again.
+/// Loads the files of TLS again, if there are any.
 fn reload_tls(server: &Server) {
-    if let Some(Err(error)) = server.tls().map(ServerTls::reload) {
-        tracing::error!(
+    match server.tls().map(ServerTls::reload) {
+        None => tracing::info!("SIGHUP: there are no files to load again"),
+        Some(Ok(())) => {}
+        Some(Err(error)) => tracing::error!(
             %error,
             "the TLS files cannot be loaded again; connections go on with the ones from before"
-        );
+        ),
     }
 }
 
@@ -317,6 +319,7 @@ fn server_config(
             memcached_connections_max: settings.memcached_connections_max,
             memcached_connections_per_address: settings.memcached_connections_per_address,
             memcached_evict_after: settings.memcached_evict_after,
+            tls_handshakes_max: settings.tls_handshakes_max,
             unauthenticated: settings.unauthenticated_timeout,
             idle: settings.idle_timeout,
             slow_sender: settings.slow_sender_timeout,

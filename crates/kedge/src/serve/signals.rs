@@ -1,4 +1,4 @@
-//! SIGTERM and SIGINT, and SIGHUP if the server has files to load again.
+//! SIGTERM and SIGINT, which stop the server, and SIGHUP, after which it loads files again.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -21,17 +21,16 @@ pub(super) fn stop_with_parent() {
     let _ = set_parent_process_death_signal(Some(Signal::TERM));
 }
 
-/// Sends [`ServeEvent::Stop`] for a signal. A second one ends the process at once. SIGHUP is a [`ServeEvent::Reload`] if
-/// `has_files`; else it has its usual effect, the end of the process.
-pub(super) fn watch(events: Sender<ServeEvent>, has_files: bool) -> io::Result<()> {
+/// Sends [`ServeEvent::Stop`] for a signal that stops the server; a second one ends the process at once. SIGHUP is a
+/// [`ServeEvent::Reload`], also without files to load again: it must not end a server whose terminal is closed.
+pub(super) fn watch(events: Sender<ServeEvent>) -> io::Result<()> {
     let stopping = Arc::new(AtomicBool::new(false));
     for signal in [SIGTERM, SIGINT] {
         // Handlers run in the order of their registration: the first signal finds the flag down and raises it.
         flag::register_conditional_shutdown(signal, EXIT_SECOND_SIGNAL, Arc::clone(&stopping))?;
         flag::register(signal, Arc::clone(&stopping))?;
     }
-    let reload = has_files.then_some(SIGHUP);
-    let mut signals = Signals::new([SIGTERM, SIGINT].into_iter().chain(reload))?;
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
     thread::Builder::new()
         .name("kedge-signals".to_owned())
         .spawn(move || {
