@@ -52,7 +52,8 @@ pub struct HttpClient {
     host: String,
     port: u16,
     user: String,
-    password: Zeroizing<String>,
+    /// The password; `None`: the certificate of TLS logs in.
+    password: Option<Zeroizing<String>>,
     /// The timeout of connecting.
     connect: Duration,
     /// For how long a reply is waited for; `None`: for ever.
@@ -95,7 +96,7 @@ impl HttpClient {
             host: host.to_owned(),
             port,
             user: user.to_owned(),
-            password: password.to_owned().into(),
+            password: Some(password.to_owned().into()),
             connect: TIMEOUT,
             patience: Some(TIMEOUT),
             tls: None,
@@ -107,6 +108,15 @@ impl HttpClient {
     pub fn over_tls(self, config: Arc<ClientConfig>) -> Self {
         Self {
             tls: Some(config),
+            ..self
+        }
+    }
+
+    /// Returns the client that sends no password, as the certificate of its TLS logs in.
+    #[must_use]
+    pub fn by_certificate(self) -> Self {
+        Self {
+            password: None,
             ..self
         }
     }
@@ -163,11 +173,10 @@ impl HttpClient {
             source,
         };
         let mut stream = self.connect()?;
-        let login = Zeroizing::new(format!("{}:{}", self.user, self.password.as_str()));
-        let login = Zeroizing::new(STANDARD.encode(login.as_bytes()));
+        let login = self.authorization();
         // After HTTP/1.0 the server closes, and the body ends with the connection.
         let head = Zeroizing::new(format!(
-            "{method} {path} HTTP/1.0\r\nHost: {address}\r\nAuthorization: Basic {}\r\n\
+            "{method} {path} HTTP/1.0\r\nHost: {address}\r\n{}\
              Content-Type: {content_type}\r\nContent-Length: {}\r\n\r\n",
             login.as_str(),
             body.len(),
@@ -186,6 +195,16 @@ impl HttpClient {
             return Err(broke(source));
         }
         parse(&reply).ok_or(HttpError::NotHttp { address })
+    }
+
+    /// Returns the header of the login.
+    fn authorization(&self) -> Zeroizing<String> {
+        let Some(password) = &self.password else {
+            return Zeroizing::default();
+        };
+        let login = Zeroizing::new(format!("{}:{}", self.user, password.as_str()));
+        let login = Zeroizing::new(STANDARD.encode(login.as_bytes()));
+        Zeroizing::new(format!("Authorization: Basic {}\r\n", login.as_str()))
     }
 
     fn connect(&self) -> Result<ClientStream, HttpError> {

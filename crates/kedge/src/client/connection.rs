@@ -169,9 +169,24 @@ impl ClientConnection {
     /// # Errors
     /// The error of the failed step.
     pub fn prepared(self, login: &LoginCredentials, bucket: &str) -> Result<Self, ClientError> {
+        self.prepared_by(Some(login), bucket)
+    }
+
+    /// Prepares an open connection as [`ClientConnection::ready`] does. Without a login, the certificate of its TLS has
+    /// logged in.
+    ///
+    /// # Errors
+    /// The error of the failed step.
+    pub fn prepared_by(
+        self,
+        login: Option<&LoginCredentials>,
+        bucket: &str,
+    ) -> Result<Self, ClientError> {
         let mut connection = self;
         connection.hello(&[])?;
-        connection.login(login)?;
+        if let Some(login) = login {
+            connection.login(login)?;
+        }
         connection.select_bucket(bucket)?;
         let topology = connection.topology()?;
         connection.vbuckets = topology.vbuckets.ok_or_else(|| {

@@ -42,6 +42,12 @@ impl ManagementClient {
         Self(self.0.over_tls(config))
     }
 
+    /// Returns the client that sends no password, as the certificate of its TLS logs in.
+    #[must_use]
+    pub fn by_certificate(self) -> Self {
+        Self(self.0.by_certificate())
+    }
+
     /// Returns the client without a timeout for replies.
     #[must_use]
     pub fn patient(self) -> Self {

@@ -106,7 +106,9 @@ fn open_couchbase(plan: &LoadPlan, host: &str, port: u16) -> Result<ClientConnec
         &[]
     };
     connection.hello(extra)?;
-    connection.login(&plan.login)?;
+    if let Some(login) = &plan.login {
+        connection.login(login)?;
+    }
     connection.select_bucket(&plan.bucket)?;
     Ok(connection)
 }

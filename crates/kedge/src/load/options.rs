@@ -185,7 +185,8 @@ pub(super) struct LoadPlan {
     /// TLS of the key-value port, if the URL asks for it.
     pub(super) tls: Option<Arc<ClientConfig>>,
     pub(super) bucket: String,
-    pub(super) login: LoginCredentials,
+    /// The credentials; `None` if a certificate logs in.
+    pub(super) login: Option<LoginCredentials>,
     pub(super) items: u64,
     pub(super) key_prefix: String,
     pub(super) connections: usize,
@@ -220,6 +221,17 @@ pub(super) struct LoadPlan {
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct PlanError(String);
+
+/// The credentials; `None` if a certificate logs in.
+fn login(args: &LoadArgs, password: &str) -> Option<LoginCredentials> {
+    args.access.client_cert.is_none().then(|| LoginCredentials {
+        user: args.access.user.clone(),
+        password: password.to_owned(),
+        // The cheapest SCRAM mechanism where processors have SHA-256 instructions: thousands of connections are opened
+        // before a run.
+        mechanism: Mechanism::ScramSha256,
+    })
+}
 
 fn require(holds: bool, otherwise: &str) -> Result<(), PlanError> {
     if holds {
@@ -256,13 +268,7 @@ impl LoadPlan {
             nodes: vec![(target.host.clone(), target.port_or(protocol.scheme()))],
             tls,
             bucket: target.bucket.unwrap_or_else(|| "default".to_owned()),
-            login: LoginCredentials {
-                user: args.access.user.clone(),
-                password: password.as_str().to_owned(),
-                // The cheapest SCRAM mechanism where processors have SHA-256 instructions: thousands of connections are
-                // opened before a run.
-                mechanism: Mechanism::ScramSha256,
-            },
+            login: login(args, &password),
             items: args.num_items,
             key_prefix: args.key_prefix.clone(),
             connections: args.num_threads,

@@ -73,6 +73,14 @@ pub(crate) struct ServerArgs {
     #[arg(long, env = "KEDGE_TLS_FINGERPRINT", global = true)]
     #[arg(conflicts_with = "server_ca")]
     pub(crate) tls_fingerprint: Option<String>,
+    /// PEM file with the own certificate, which logs in instead of a user and a password, for couchbases:// and https://
+    #[arg(long = "cert", env = "KEDGE_CERT", value_name = "FILE", global = true)]
+    #[arg(requires = "client_key")]
+    pub(crate) client_cert: Option<PathBuf>,
+    /// PEM file with the private key of --cert
+    #[arg(long = "key", env = "KEDGE_KEY", value_name = "FILE", global = true)]
+    #[arg(requires = "client_cert")]
+    pub(crate) client_key: Option<PathBuf>,
 }
 
 impl fmt::Debug for ServerArgs {
@@ -108,6 +116,13 @@ impl ServerArgs {
 
     /// Returns the TLS of a URL that asks for it.
     pub(crate) fn tls(&self, target: &ServerUrl) -> Result<Option<Arc<ClientConfig>>, ToolError> {
+        let own = self.client_cert.clone().zip(self.client_key.clone());
+        if !target.tls && own.is_some() {
+            return Err(ToolError::Usage(format!(
+                "{}: --cert needs TLS: couchbases:// or https://",
+                self.url
+            )));
+        }
         if !target.tls {
             return Ok(None);
         }
@@ -121,7 +136,7 @@ impl ServerArgs {
                 )));
             }
         };
-        Ok(Some(ClientTls { trust, own: None }.config()?))
+        Ok(Some(ClientTls { trust, own }.config()?))
     }
 
     /// Returns the password.
@@ -133,12 +148,16 @@ impl ServerArgs {
             .map_err(|error| ToolError::Usage(format!("{}: {error}", file.display())))
     }
 
-    fn login(&self) -> Result<LoginCredentials, ToolError> {
-        Ok(LoginCredentials {
+    /// Returns the credentials; `None` if a certificate logs in.
+    pub(crate) fn login(&self) -> Result<Option<LoginCredentials>, ToolError> {
+        if self.client_cert.is_some() {
+            return Ok(None);
+        }
+        Ok(Some(LoginCredentials {
             user: self.user.clone(),
             password: self.password()?.as_str().to_owned(),
             mechanism: Mechanism::ScramSha512,
-        })
+        }))
     }
 
     /// Returns the bucket of the URL.
@@ -166,7 +185,7 @@ impl ServerArgs {
         let tls = self.tls(&target)?;
         let opened =
             ClientConnection::open_with(&target.host, port, CONNECT_TIMEOUT, tls.as_ref())?;
-        Ok(opened.prepared(&self.login()?, &bucket)?)
+        Ok(opened.prepared_by(self.login()?.as_ref(), &bucket)?)
     }
 
     /// Returns the management of the server: at an http:// URL directly, otherwise at the address in the server's
@@ -184,8 +203,10 @@ impl ServerArgs {
             }
             Some(Scheme::Couchbase) | None => self.management_port(&target, tls.as_ref())?,
         };
-        let password = self.password()?;
-        let client = ManagementClient::new(&target.host, port, &self.user, password.as_str());
+        let client = match self.login()? {
+            Some(login) => ManagementClient::new(&target.host, port, &login.user, &login.password),
+            None => ManagementClient::new(&target.host, port, "", "").by_certificate(),
+        };
         Ok(match tls {
             Some(config) => client.over_tls(config),
             None => client,
@@ -200,7 +221,9 @@ impl ServerArgs {
         let port = target.port_or(Scheme::Couchbase);
         let mut connection = ClientConnection::open_with(&target.host, port, CONNECT_TIMEOUT, tls)?;
         connection.hello(&[])?;
-        connection.login(&self.login()?)?;
+        if let Some(login) = self.login()? {
+            connection.login(&login)?;
+        }
         let topology = connection.topology()?;
         let told = match tls {
             Some(_) => topology.mgmt_tls_port,
