@@ -85,7 +85,16 @@ fn pool_routes() -> Routes {
             "/pools/default/terseClusterInfo",
             get(pools::terse_cluster_info),
         )
+        .route("/pools/default/certificate", get(tls::certificate))
         .route("/pools/default/trustedCAs", get(tls::trusted_cas))
+        .route(
+            "/pools/default/trustedCAs/{id}",
+            axum::routing::delete(tls::remove_trusted_ca),
+        )
+        .route(
+            "/controller/regenerateCertificate",
+            post(tls::regenerate_certificate),
+        )
         .route(
             "/node/controller/loadTrustedCAs",
             post(tls::load_trusted_cas),
@@ -94,7 +103,10 @@ fn pool_routes() -> Routes {
             "/node/controller/reloadCertificate",
             post(tls::reload_certificate),
         )
-        .route("/settings/clientCertAuth", get(tls::client_cert_auth))
+        .route(
+            "/settings/clientCertAuth",
+            get(tls::client_cert_auth).post(tls::set_client_cert_auth),
+        )
         .route("/kedge/tls", get(tls::status))
         .route("/pools/default/tasks", get(compaction::tasks))
         .route("/pools/default/rebalanceProgress", get(rebalance::progress))

@@ -4,20 +4,27 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use axum::body::Bytes;
+use axum::extract::Path;
 use axum::http::StatusCode;
 use kedge_auth::Privilege;
 use kedge_tls::rustls;
-use kedge_tls::{CertificateInfo, ClientCerts, FailureReason, NameError, ServerTls, TlsError};
+use kedge_tls::{
+    CertificateInfo, ClientCerts, ClientDemand, FailureReason, NameError, ServerTls, TlsError,
+};
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use super::reply::{EarlyReply, Handled, ok};
+use super::reply::{EarlyReply, Handled, ok, ok_typed};
 use super::request_context::RequestContext;
 
 /// The pause between two looks whether a file of TLS has changed.
 const FILE_CHECK_PAUSE: Duration = Duration::from_secs(10);
+
+/// The type of certificates in PEM.
+const PEM: &str = "text/plain; charset=utf-8";
 
 /// Runs the handshake of a connection, and returns the user of the client's certificate.
 ///
@@ -97,11 +104,7 @@ pub(crate) async fn status(call: RequestContext) -> Handled {
 
 /// Returns the reply to a reload.
 fn reloaded(result: Result<(), TlsError>) -> Result<(), EarlyReply> {
-    let refused = |error: TlsError| {
-        let text = Value::from(error.to_string());
-        EarlyReply::json(StatusCode::BAD_REQUEST, &text)
-    };
-    result.map_err(refused)
+    result.map_err(|error| refused(&error.to_string()))
 }
 
 /// Loads all files of TLS again, for the user of the request.
@@ -131,16 +134,66 @@ pub(crate) async fn trusted_cas(call: RequestContext) -> Handled {
     ok(&trusted(call.tls()?)?)
 }
 
-/// `GET /settings/clientCertAuth`: what flags and files have set.
+/// `GET /pools/default/certificate`: the CA of this node, for clients, if the chain that they receive has it.
+pub(crate) async fn certificate(call: RequestContext) -> Handled {
+    call.caller.require(Privilege::Inspect, None)?;
+    ok_typed(PEM, call.tls()?.authority_pem())
+}
+
+/// `POST /controller/regenerateCertificate`: a new CA of `--tls auto`.
+pub(crate) async fn regenerate_certificate(call: RequestContext) -> Handled {
+    call.caller.require(Privilege::Admin, None)?;
+    let tls = call.tls()?.clone();
+    let renewing = tls.clone();
+    let renewed = call.blocking(move |_| renewing.regenerate(SystemTime::now()));
+    match renewed.await? {
+        Ok(true) => ok_typed(PEM, tls.authority_pem()),
+        Ok(false) => Err(refused(
+            "the certificate is not one of --tls auto: replace its files and reload them",
+        )),
+        Err(error) => Err(EarlyReply::failed("make a certificate", &error)),
+    }
+}
+
+/// `DELETE /pools/default/trustedCAs/ID`. The CAs are those of files that belong to the operator.
+pub(crate) async fn remove_trusted_ca(call: RequestContext, Path(id): Path<String>) -> Handled {
+    call.caller.require(Privilege::Admin, None)?;
+    let all = trusted(call.tls()?)?;
+    let id = id.parse::<usize>().ok();
+    let Some(found) = id.and_then(|id| all.get(id)) else {
+        return Err(EarlyReply::no_such_resource());
+    };
+    let file = found["loadFile"].as_str().unwrap_or_default();
+    Err(refused(&format!(
+        "the CA is in {file}: remove it there, and reload the files"
+    )))
+}
+
+/// Returns 400 with a text in JSON.
+fn refused(why: &str) -> EarlyReply {
+    EarlyReply::json(StatusCode::BAD_REQUEST, &Value::from(why))
+}
+
+/// `GET /settings/clientCertAuth`: the demand for client certificates.
 pub(crate) async fn client_cert_auth(call: RequestContext) -> Handled {
     call.caller.require(Privilege::Inspect, None)?;
-    let tls = call.state.parts.tls.as_ref();
-    let state = tls.map_or("disable", |tls| tls.status().client_certificates);
-    let prefixes = match tls {
-        Some(tls) if state != "disable" => json!(tls.options().client_auth.names.list()),
-        _ => json!([]),
-    };
-    ok(&json!({ "state": state, "prefixes": prefixes }))
+    match &call.state.parts.tls {
+        Some(tls) => ok(&tls.demand()),
+        None => ok(&json!({ "state": "disable", "prefixes": [] })),
+    }
+}
+
+/// `POST /settings/clientCertAuth`: another demand, for new connections.
+pub(crate) async fn set_client_cert_auth(call: RequestContext, body: Bytes) -> Handled {
+    call.caller.require(Privilege::Admin, None)?;
+    let tls = call.tls()?.clone();
+    let demand = ClientDemand::parse(&body).map_err(|why| refused(&why))?;
+    let set = call.blocking(move |_| tls.set_demand(&demand, SystemTime::now()));
+    match set.await? {
+        Ok(true) => Ok(EarlyReply::text(StatusCode::ACCEPTED, "")),
+        Ok(false) => Ok(EarlyReply::text(StatusCode::OK, "")),
+        Err(error) => Err(refused(&error.to_string())),
+    }
 }
 
 /// Returns the CAs of client certificates, as the files have them.

@@ -70,6 +70,7 @@ fn filled(path: &str) -> String {
         ("{node}", "127.0.0.1:1"),
         ("{name}", "get"),
         ("{uid}", "0"),
+        ("{id}", "0"),
     ];
     let fill = |path: String, (parameter, name): (&str, &str)| path.replace(parameter, name);
     let filled = names.into_iter().fold(path.to_owned(), fill);
