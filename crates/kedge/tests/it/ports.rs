@@ -114,7 +114,7 @@ fn ports_without_tls_are_off_on_request() {
     let ports = BTreeSet::from(named.map(|address| address.port()));
     assert_eq!(listening(server.child.id()), ports, "{line}");
     // Management is found by the configuration that the key-value port has.
-    let ca = data.join("tls-auto.pem").display().to_string();
+    let ca = data.join("tls-auto-ca.pem").display().to_string();
     for words in [["stats"].as_slice(), &["bucket", "list"]] {
         let mut command = kedge(words);
         let url = format!("couchbases://{}/default", named[0]);

@@ -1,183 +1,26 @@
-//! TLS of management with the real binary: certificates that are wrong, replaced, revoked, and those of clients.
+//! TLS with the real binary: certificates that are wrong, made, replaced; ports and their documents.
 
-use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
-use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Instant, SystemTime};
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use kedge_tls::rustls::ClientConfig;
-use kedge_tls::{
-    CertificateInfo, ClientStream, ClientTls, Request, Trust, Usage, issue, new_authority,
-};
+use kedge_tls::{ClientTls, Trust, Usage};
 use rustix::process::Signal;
 
 use crate::cluster::Cluster;
-use crate::process::{PASSWORD, PATIENCE, Server, USER, kedge, run, serve};
-
-const DAY: Duration = Duration::from_secs(86_400);
-
-/// A directory with a CA, and a data directory.
-struct Pki {
-    dir: tempfile::TempDir,
-    ca: (String, String),
-}
-
-impl Pki {
-    fn new() -> Self {
-        let dir = tempfile::tempdir().expect("a directory");
-        let ca = new_authority("Test CA", 30, SystemTime::now()).expect("a CA");
-        ca.write(dir.path(), "ca").expect("a file");
-        let pki = Self {
-            dir,
-            ca: (ca.certificate, ca.key),
-        };
-        pki.make("node", Usage::Node, &["127.0.0.1"], SystemTime::now());
-        pki
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
-    }
-
-    fn data(&self) -> PathBuf {
-        self.path("data")
-    }
-
-    fn make(&self, name: &str, usage: Usage, names: &[&str], now: SystemTime) {
-        let request = Request {
-            usage,
-            common_name: name.to_owned(),
-            names: names.iter().map(|name| (*name).to_owned()).collect(),
-            days: 10,
-        };
-        let issued = issue((&self.ca.0, &self.ca.1), &request, now).expect("a certificate");
-        issued.write(self.dir.path(), name).expect("a file");
-    }
-
-    /// The flags of a server with the certificate `node`.
-    fn flags(&self, more: &[String]) -> Vec<String> {
-        let file = |flag: &str, name: &str| format!("--{flag}={}", self.path(name).display());
-        let mut flags = vec![
-            file("tls-cert", "node.pem"),
-            file("tls-key", "node-key.pem"),
-            "--kv-tls-port=0".to_owned(),
-            "--mgmt-tls-port=0".to_owned(),
-        ];
-        flags.extend_from_slice(more);
-        flags
-    }
-
-    fn command(&self, more: &[String]) -> Command {
-        let mut command = serve(&self.data(), &[]);
-        command.args(self.flags(more));
-        command
-    }
-
-    fn start(&self, more: &[String]) -> Server {
-        Server::spawn(self.command(more)).unwrap_or_else(|error| panic!("no start: {error}"))
-    }
-
-    /// TLS of a client with this certificate that trusts the CA.
-    fn client(&self, own: Option<&str>) -> Arc<ClientConfig> {
-        let own = own.map(|name| {
-            let key = self.path(&format!("{name}-key.pem"));
-            (self.path(&format!("{name}.pem")), key)
-        });
-        let trust = Trust::Ca(vec![self.path("ca.pem")]);
-        ClientTls { trust, own }
-            .config()
-            .expect("the files are valid")
-    }
-}
-
-/// A connection to HTTPS management that stays open.
-struct Https(ClientStream);
-
-impl Https {
-    fn open(server: &Server, config: &Arc<ClientConfig>, host: &str) -> std::io::Result<Self> {
-        let socket = TcpStream::connect(server.mgmts.expect("it serves TLS"))?;
-        socket.set_read_timeout(Some(PATIENCE))?;
-        ClientStream::open(socket, Some(config), host).map(Self)
-    }
-
-    /// Sends a request, and returns the status code and the body.
-    fn get(&mut self, path: &str, login: Option<(&str, &str)>) -> std::io::Result<(u16, String)> {
-        self.send("GET", path, login)
-    }
-
-    fn send(
-        &mut self,
-        method: &str,
-        path: &str,
-        login: Option<(&str, &str)>,
-    ) -> std::io::Result<(u16, String)> {
-        let login = login.map_or_else(String::new, |(user, password)| {
-            let both = STANDARD.encode(format!("{user}:{password}"));
-            format!("Authorization: Basic {both}\r\n")
-        });
-        let request = format!(
-            "{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n{login}Content-Length: 0\r\n\r\n"
-        );
-        self.0.write_all(request.as_bytes())?;
-        self.0.flush()?;
-        let mut reply = Vec::new();
-        let mut byte = [0];
-        while !reply.ends_with(b"\r\n\r\n") {
-            self.0.read_exact(&mut byte)?;
-            reply.push(byte[0]);
-        }
-        let head = String::from_utf8_lossy(&reply).to_ascii_lowercase();
-        let length = head.split("content-length: ").nth(1).expect("a length");
-        let length = length.split("\r\n").next().unwrap_or_default();
-        let mut body = vec![0; length.parse().expect("a number")];
-        self.0.read_exact(&mut body)?;
-        let code = head.split(' ').nth(1).expect("a status code");
-        let body = String::from_utf8_lossy(&body).into_owned();
-        Ok((code.parse().expect("a number"), body))
-    }
-}
-
-const LOGIN: Option<(&str, &str)> = Some((USER, PASSWORD));
-
-/// Returns the certificate that a new connection gets.
-fn fingerprint(server: &Server, config: &Arc<ClientConfig>) -> String {
-    let mut https = Https::open(server, config, "127.0.0.1").expect("a handshake");
-    let (code, body) = https.get("/kedge/tls", LOGIN).expect("a reply");
-    assert_eq!(code, 200, "{body}");
-    let status: serde_json::Value = serde_json::from_str(&body).expect("JSON");
-    status["fingerprint"].as_str().expect("a text").to_owned()
-}
-
-fn of_file(path: &Path) -> String {
-    CertificateInfo::of_file(path).expect("a certificate")[0]
-        .fingerprint
-        .clone()
-}
-
-/// Returns the value of a metric with its labels; 0 if there is none.
-fn metric(server: &Server, config: &Arc<ClientConfig>, name: &str) -> f64 {
-    let mut https = Https::open(server, config, "127.0.0.1").expect("a handshake");
-    let (_, body) = https.get("/metrics", LOGIN).expect("a reply");
-    let line = body
-        .lines()
-        .find(|line| line.starts_with(&format!("{name} ")));
-    line.map_or(0.0, |line| {
-        line[name.len() + 1..].parse().expect("a number")
-    })
-}
+use crate::pki::{DAY, Https, LOGIN, Pki, fingerprint, metric, of_file};
+use crate::process::{PASSWORD, PATIENCE, Server, USER, kedge, run};
 
 #[test]
-fn self_signed_certificate_serves_kedges_commands_and_stays_over_restarts() {
+fn certificate_of_tls_auto_serves_kedges_commands_and_stays_over_restarts() {
     let dir = tempfile::tempdir().expect("a directory");
     let data = dir.path().join("data");
     let flags = ["--tls=auto", "--kv-tls-port=0", "--mgmt-tls-port=0"];
     let server = Server::start(&data, &flags);
-    let file = data.join("tls-auto.pem");
-    let fingerprint = of_file(&file);
+    let fingerprint = of_file(&data.join("tls-auto.pem"));
+    let file = data.join("tls-auto-ca.pem");
     let url = format!("https://{}", server.mgmts.expect("it serves TLS"));
     let file = file.display().to_string();
     let list = |trust: &[&str]| {
@@ -202,6 +45,59 @@ fn self_signed_certificate_serves_kedges_commands_and_stays_over_restarts() {
     let server = Server::start(&data, &flags);
     assert_eq!(of_file(&data.join("tls-auto.pem")), fingerprint);
     drop(server);
+
+    // A new certificate is one of the same CA, so clients need no change.
+    std::fs::remove_file(data.join("tls-auto.pem")).expect("it is there");
+    let server = Server::start(&data, &flags);
+    assert_ne!(of_file(&data.join("tls-auto.pem")), fingerprint);
+    let url = format!("https://{}", server.mgmts.expect("it serves TLS"));
+    let mut command = kedge(&["bucket", "list", "-U", &url, "-u", USER, "-P", PASSWORD]);
+    let (code, output, errors) = run(command.args(["--ca", &file]));
+    assert_eq!(code, Some(0), "{output}{errors}");
+}
+
+#[test]
+fn new_ca_of_tls_auto_replaces_the_old_one() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let flags = ["--tls=auto", "--kv-tls-port=0", "--mgmt-tls-port=0"];
+    let server = Server::start(dir.path(), &flags);
+    let ca = dir.path().join("tls-auto-ca.pem");
+    let trusting = || {
+        let trust = Trust::Ca(vec![ca.clone()]);
+        ClientTls { trust, own: None }.config().expect("a CA")
+    };
+    let text = || std::fs::read_to_string(&ca).expect("a file");
+    let (old, before) = (trusting(), text());
+    let mut https = Https::open(&server, &old, "127.0.0.1").expect("a handshake");
+    let (code, body) = https
+        .get("/pools/default/certificate", LOGIN)
+        .expect("a reply");
+    assert_eq!((code, &body), (200, &before));
+    let path = "/controller/regenerateCertificate";
+    let (code, body) = https.send("POST", path, LOGIN).expect("a reply");
+    assert_eq!((code, &body), (200, &text()));
+    assert_ne!(body, before);
+    Https::open(&server, &old, "127.0.0.1")
+        .map(drop)
+        .expect_err("it is of the new CA");
+    drop(Https::open(&server, &trusting(), "127.0.0.1").expect("a handshake"));
+    drop(server);
+
+    // Certificates of files belong to the operator.
+    let pki = Pki::new();
+    let server = pki.start(&[
+        "--client-certs=optional".to_owned(),
+        format!("--client-ca={}", pki.path("ca.pem").display()),
+    ]);
+    let mut https = Https::open(&server, &pki.client(None), "127.0.0.1").expect("a handshake");
+    let (code, body) = https.send("POST", path, LOGIN).expect("a reply");
+    assert!(code == 400 && body.contains("--tls auto"), "{body}");
+    let path = "/pools/default/trustedCAs/0";
+    let (code, body) = https.send("DELETE", path, LOGIN).expect("a reply");
+    assert!(code == 400 && body.contains("ca.pem"), "{body}");
+    let path = "/pools/default/trustedCAs/1";
+    let (code, _) = https.send("DELETE", path, LOGIN).expect("a reply");
+    assert_eq!(code, 404);
 }
 
 #[test]
@@ -334,65 +230,34 @@ fn files_are_loaded_again_and_open_connections_stay() {
 }
 
 #[test]
-fn client_certificates_name_users_until_they_are_revoked() {
+fn files_are_followed_without_a_port_of_management_with_tls() {
     let pki = Pki::new();
-    for name in [USER, "nobody"] {
-        pki.make(name, Usage::Client, &[], SystemTime::now());
-    }
-    let other = Pki::new();
-    other.make("stranger", Usage::Client, &[], SystemTime::now());
-    for file in ["stranger.pem", "stranger-key.pem"] {
-        std::fs::copy(other.path(file), pki.path(file)).expect("a copy");
-    }
-    let ca = format!("--client-ca={}", pki.path("ca.pem").display());
-    let ask = |server: &Server, own: Option<&str>, login| {
-        let mut https = Https::open(server, &pki.client(own), "127.0.0.1")?;
-        https.get("/whoami", login)
+    let server = pki.start(&["--mgmt-tls-port=off".to_owned()]);
+    assert!(server.mgmts.is_none() && server.kvs.is_some());
+    let http =
+        kedge::client::ManagementClient::new("127.0.0.1", server.mgmt.port(), USER, PASSWORD);
+    let current = || {
+        let status = http.json("/kedge/tls").expect("a reply");
+        status["fingerprint"].as_str().expect("a text").to_owned()
     };
-    let code = |reply: std::io::Result<(u16, String)>| reply.map(|(code, _)| code).ok();
-
-    let server = pki.start(&["--client-certs=optional".to_owned(), ca.clone()]);
-    let (status, body) = ask(&server, Some(USER), None).expect("a reply");
-    assert!(status == 200 && body.contains(USER), "{body}");
-    assert_eq!(code(ask(&server, Some("nobody"), None)), Some(401));
-    assert_eq!(code(ask(&server, Some("nobody"), LOGIN)), Some(200));
-    assert_eq!(
-        code(ask(&server, Some(USER), Some((USER, "wrong")))),
-        Some(401)
-    );
-    assert_eq!(code(ask(&server, None, None)), Some(401));
-    assert_eq!(code(ask(&server, None, LOGIN)), Some(200));
-    assert_eq!(code(ask(&server, Some("stranger"), LOGIN)), None);
-    drop(server);
-
-    let server = pki.start(&["--client-certs=mandatory".to_owned(), ca]);
-    assert_eq!(code(ask(&server, Some(USER), None)), Some(200));
-    assert_eq!(code(ask(&server, None, LOGIN)), None);
-    let client = pki.client(Some(USER));
-    let failed = "kedge_tls_handshake_failures_total{reason=\"no_client_certificate\"}";
+    assert_eq!(current(), of_file(&pki.path("node.pem")));
+    pki.make("node", Usage::Node, &["127.0.0.1"], SystemTime::now());
+    let second = of_file(&pki.path("node.pem"));
     let deadline = Instant::now() + PATIENCE;
-    while metric(&server, &client, failed) < 1.0 {
-        assert!(Instant::now() < deadline, "the failure is not counted");
+    while current() != second {
+        assert!(Instant::now() < deadline, "the change is not noticed");
+        std::thread::yield_now();
     }
 }
 
 #[test]
-fn sessions_are_resumed() {
-    let pki = Pki::new();
-    let server = pki.start(&[]);
-    let client = pki.client(None);
-    let resumed = "kedge_tls_handshakes_total{kind=\"resumed\"}";
-    // The tickets of TLS 1.3 come after the handshake, with the reply.
-    let before = metric(&server, &client, resumed);
-    let deadline = Instant::now() + PATIENCE;
-    while metric(&server, &client, resumed) <= before {
-        assert!(Instant::now() < deadline, "no session is resumed");
-    }
-    let expiry = metric(&server, &client, "kedge_tls_certificate_expiry_seconds");
-    assert!(
-        (9.0 * 86_400.0..=10.0 * 86_400.0).contains(&expiry),
-        "{expiry}"
-    );
+fn sighup_does_not_end_a_server_without_tls() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let server = Server::start(dir.path(), &[]);
+    server.signal(Signal::HUP);
+    server.signal(Signal::TERM);
+    let (status, log) = server.wait();
+    assert!(status.success(), "{status:?}: {log}");
 }
 
 #[test]
@@ -445,54 +310,4 @@ fn map_of_a_cluster_has_the_ports_of_tls_of_all_nodes() {
         let port = u16::try_from(port).expect("a port");
         TcpStream::connect(("127.0.0.1", port)).expect("the port is open");
     }
-}
-
-#[test]
-fn kedge_cert_makes_what_the_server_accepts() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let place = dir.path().display().to_string();
-    let cert = |arguments: &[&str]| {
-        let mut command = kedge(&["cert"]);
-        command.args(arguments);
-        let (code, output, errors) = run(&mut command);
-        (code == Some(0), output + &errors)
-    };
-    assert!(cert(&["ca", "--dir", &place]).0);
-    let (succeeded, text) = cert(&["node", "db1", "--host", "127.0.0.1", "--dir", &place]);
-    assert!(succeeded, "{text}");
-    let (succeeded, text) = cert(&["node", "db1", "--dir", &place]);
-    assert!(!succeeded && text.contains("give --force"), "{text}");
-    assert!(cert(&["client", USER, "--san", "ada@example.com", "--dir", &place]).0);
-    let (succeeded, text) = cert(&["show", &format!("{place}/{USER}.pem")]);
-    assert!(succeeded && text.contains("ada@example.com"), "{text}");
-    for file in ["ca-key.pem", "db1-key.pem"] {
-        let mode = std::os::unix::fs::PermissionsExt::mode(
-            &dir.path()
-                .join(file)
-                .metadata()
-                .expect("a file")
-                .permissions(),
-        );
-        assert_eq!(mode & 0o777, 0o600, "{file}");
-    }
-    let flags = [
-        format!("--tls-cert={place}/db1.pem"),
-        format!("--tls-key={place}/db1-key.pem"),
-        format!("--client-ca={place}/ca.pem"),
-        "--client-certs=mandatory".to_owned(),
-        "--kv-tls-port=0".to_owned(),
-        "--mgmt-tls-port=0".to_owned(),
-    ];
-    let mut command = serve(&dir.path().join("data"), &[]);
-    command.args(flags);
-    let server = Server::spawn(command).expect("it starts");
-    let own = ["", "-key"].map(|part| dir.path().join(format!("{USER}{part}.pem")));
-    let [chain, key] = own;
-    let trust = Trust::Ca(vec![dir.path().join("ca.pem")]);
-    let own = Some((chain, key));
-    let client = ClientTls { trust, own }
-        .config()
-        .expect("the files are valid");
-    let mut https = Https::open(&server, &client, "127.0.0.1").expect("a handshake");
-    assert_eq!(https.get("/whoami", None).expect("a reply").0, 200);
 }

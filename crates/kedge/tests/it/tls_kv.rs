@@ -9,7 +9,7 @@ use std::time::Instant;
 use crate::floods::raise_file_limit;
 use crate::process::{PASSWORD, PATIENCE, Server, USER, kedge, run};
 
-/// A server with TLS on free ports, with a certificate that signs itself.
+/// A server with TLS on free ports, whose certificate is one of its own CA.
 fn start(dir: &Path, more: &[&str]) -> Server {
     let flags = [
         "--tls=auto",
@@ -47,7 +47,7 @@ fn s_client(address: SocketAddr, ca: &Path, flags: &[&str], input: &[u8]) -> Str
 fn openssl_connects_with_both_versions() {
     let dir = tempfile::tempdir().expect("a directory");
     let server = start(dir.path(), &[]);
-    let ca = dir.path().join("tls-auto.pem");
+    let ca = dir.path().join("tls-auto-ca.pem");
     let memcached = server.memcacheds.expect("it is served");
     for (flag, name) in [("-tls1_2", "TLSv1.2"), ("-tls1_3", "TLSv1.3")] {
         let shown = s_client(memcached, &ca, &[flag], b"version\r\nquit\r\n");
@@ -64,7 +64,7 @@ fn load_runs_over_tls() {
     let dir = tempfile::tempdir().expect("a directory");
     let server = start(dir.path(), &[]);
     let kvs = server.kvs.expect("it is served");
-    let ca = dir.path().join("tls-auto.pem");
+    let ca = dir.path().join("tls-auto-ca.pem");
     let url = format!("couchbases://{kvs}/default");
     for (size, pipeline) in [("50", "1"), ("100000", "8")] {
         let mut command = kedge(&["load", "-U", &url, "-u", USER, "-P", PASSWORD, "--json"]);
@@ -118,7 +118,7 @@ fn half_open_handshakes_take_bounded_memory_and_block_nobody() {
         })
         .collect();
     // One that the server has not closed has been read as far as its memory allows, when a later one is served.
-    let ca = dir.path().join("tls-auto.pem");
+    let ca = dir.path().join("tls-auto-ca.pem");
     let began = Instant::now();
     let mut command = kedge(&["stats", "connections", "-u", USER, "-P", PASSWORD, "-U"]);
     command
