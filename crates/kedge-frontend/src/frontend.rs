@@ -16,7 +16,7 @@ use kedge_node::password_checks::PasswordChecks;
 use kedge_node::pools::TaskPools;
 use kedge_node::registry::BucketRegistry;
 use kedge_node::users::Users;
-use kedge_tls::{FailureReason, ServerTls, TlsMetrics};
+use kedge_tls::ServerTls;
 use kedge_types::SystemClock;
 use mio::{Poll, Waker};
 
@@ -364,23 +364,10 @@ impl FrontendStatistics {
     /// Calls `each` with the name and value of each statistic.
     pub fn stats(&self, each: &mut dyn FnMut(&str, &str)) {
         self.0.metrics.stats(each);
-        if let Some(tls) = &self.0.tls {
-            tls_stats(tls.metrics(), each);
-            self.0.handshakes.stats(each);
-        }
+        self.0.tls_stats(each);
         self.0.checks.guard().stats(each);
         self.0.request_memory.stats(each);
         self.0.dcp.stats(each);
-    }
-}
-
-/// Calls `each` with the counters of handshakes, of all ports.
-fn tls_stats(metrics: &TlsMetrics, each: &mut dyn FnMut(&str, &str)) {
-    each("tls_handshakes_full", &metrics.full().to_string());
-    each("tls_handshakes_resumed", &metrics.resumed().to_string());
-    for reason in FailureReason::ALL {
-        let name = format!("tls_handshakes_failed_{}", reason.label());
-        each(&name, &metrics.failures(reason).to_string());
     }
 }
 

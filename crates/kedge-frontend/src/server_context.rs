@@ -8,7 +8,7 @@ use kedge_node::password_checks::PasswordChecks;
 use kedge_node::pools::TaskPools;
 use kedge_node::registry::BucketRegistry;
 use kedge_node::users::Users;
-use kedge_tls::ServerTls;
+use kedge_tls::{FailureReason, ServerTls};
 use kedge_types::{Clock, Now, SystemClock};
 
 use crate::client_addresses::ClientAddresses;
@@ -71,5 +71,20 @@ impl ServerContext {
 
     pub(crate) fn now(&self) -> Now {
         self.clock.now()
+    }
+
+    /// Calls `each` with the counters of handshakes, if TLS is served: of all ports, and of those of the front end.
+    pub(crate) fn tls_stats(&self, each: &mut dyn FnMut(&str, &str)) {
+        let Some(tls) = &self.tls else {
+            return;
+        };
+        let metrics = tls.metrics();
+        each("tls_handshakes_full", &metrics.full().to_string());
+        each("tls_handshakes_resumed", &metrics.resumed().to_string());
+        for reason in FailureReason::ALL {
+            let name = format!("tls_handshakes_failed_{}", reason.label());
+            each(&name, &metrics.failures(reason).to_string());
+        }
+        self.handshakes.stats(each);
     }
 }

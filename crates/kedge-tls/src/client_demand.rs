@@ -90,7 +90,7 @@ mod tests {
             assert_eq!(serde_json::to_string(&demand).unwrap(), right);
         }
         let rule = r#"{"path":"subject.cn","prefix":"","delimiter":""}"#;
-        let eleven = vec![rule; 11].join(",");
+        let eleven = [rule; 11].join(",");
         for wrong in [
             "",
             r#"{"state":"enable"}"#,

@@ -19,6 +19,7 @@ pub(super) fn general(shared: &ServerContext, bucket: Option<&Bucket>, each: Add
     each("version", CLAIMED_VERSION);
     each("pointer_size", &usize::BITS.to_string());
     shared.metrics.stats(each);
+    shared.tls_stats(each);
     shared.checks.guard().stats(each);
     shared.request_memory.stats(each);
     shared.dcp.stats(each);

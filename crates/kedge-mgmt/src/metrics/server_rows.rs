@@ -134,7 +134,7 @@ pub(crate) const SERVER: &[MetricRow] = &[
         "tls_handshakes_refused",
         "kedge_tls_handshakes_refused",
         true,
-        "TLS handshakes of the key-value and memcached ports for which they or others were closed, as there were too many",
+        "TLS handshakes of the key-value and memcached ports that were refused, or closed for another one, as there were too many",
     ),
     (
         "tls_handshakes_deferred",

@@ -25,7 +25,8 @@ fn flood() -> usize {
 /// Longer than any test.
 const NEVER: Duration = Duration::from_secs(36_000);
 
-fn from(n: u8, to: SocketAddr) -> TcpStream {
+/// Connects from the address 127.0.0.n.
+pub(crate) fn from(n: u8, to: SocketAddr) -> TcpStream {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     let address = SocketAddr::new(Ipv4Addr::new(127, 0, 0, n).into(), 0);
     socket.bind(&address.into()).unwrap();

@@ -1,6 +1,6 @@
 //! Tests of connections over TLS.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,6 +14,7 @@ use kedge_tls::{ClientCerts, FailureReason};
 use kedge_types::Status;
 
 use crate::client::{Came, Client, SDK_FEATURES, Text};
+use crate::floods::from;
 use crate::server::{Kedge, PASSWORD, Setup, USER};
 use crate::tls_client;
 
@@ -54,9 +55,14 @@ fn failures(kedge: &Kedge, reason: FailureReason) -> u64 {
 
 /// The value of a line of `stats connections`.
 fn connection_stat(client: &mut Client, name: &str) -> String {
+    stat(client, b"connections", name)
+}
+
+/// The value of a line of a group of statistics.
+fn stat(client: &mut Client, group: &[u8], name: &str) -> String {
     let frame = client.request(Opcode::Stat);
     let frame = crate::client::Frame {
-        key: b"connections".to_vec(),
+        key: group.to_vec(),
         ..frame
     };
     client.send(&frame.bytes());
@@ -228,6 +234,50 @@ fn incomplete_handshakes_are_evicted_for_new_connections() {
     let metrics = kedge.server().metrics().snapshot();
     assert!(metrics.curr_connections <= 20 && metrics.evicted_connections > 0);
     drop(incomplete);
+}
+
+/// The address with the most handshakes loses one: the newcomer if it is from there, else its oldest.
+#[test]
+fn handshakes_that_are_not_complete_are_limited() {
+    let kedge = Kedge::with(Setup {
+        tls: Some(ClientCerts::Off),
+        limits: FrontendLimits {
+            tls_handshakes_max: 2,
+            unauthenticated: Duration::from_secs(36_000),
+            ..FrontendLimits::default()
+        },
+        ..Setup::default()
+    });
+    let address = kedge.server().kv_tls_addr().unwrap();
+    let mut open = [from(1, address), from(1, address)];
+    let is_closed = |client: &mut TcpStream| {
+        client.set_nonblocking(true).unwrap();
+        let read = client.read(&mut [0]);
+        !matches!(read, Err(error) if error.kind() == ErrorKind::WouldBlock)
+    };
+    wait_for(|| kedge.server().metrics().snapshot().tls_connections == 2);
+    let mut third = from(1, address);
+    wait_for(|| is_closed(&mut third));
+    assert!(!open.iter_mut().any(is_closed), "they came before");
+    // Until the front-end threads have listed the first ones, there is none to close.
+    wait_for(|| {
+        let other = from(2, address);
+        other.set_nonblocking(true).unwrap();
+        let closed = open.iter_mut().any(is_closed);
+        drop(other);
+        closed
+    });
+    // A handshake that is complete does not count.
+    let mut clients = Vec::new();
+    drop(open);
+    wait_for(|| kedge.server().metrics().snapshot().tls_connections == 0);
+    for _ in 0..4 {
+        let mut client = sdk(&kedge);
+        client.set("k", b"v").ok();
+        clients.push(client);
+    }
+    let refused = stat(&mut clients[0], b"", "tls_handshakes_refused");
+    assert!(refused.parse::<u64>().unwrap() >= 2, "{refused}");
 }
 
 #[test]
