@@ -22,12 +22,17 @@ const (
 	stopTimeout  = 60 * time.Second
 )
 
-var readyLine = regexp.MustCompile(`^ready kv=\S+:(\d+) mgmt=\S+:(\d+) memcached=\S+:(\d+)`)
+var (
+	readyLine = regexp.MustCompile(`^ready kv=\S+:(\d+) mgmt=\S+:(\d+) memcached=\S+:(\d+)`)
+	readyTLS  = regexp.MustCompile(` kvs=\S+:(\d+)`)
+)
 
 // kedge is a server with a data directory of its own; its ports stay the same when it is started again.
 type kedge struct {
 	directory string
 	ports     [3]int // KV, management, memcached
+	tlsPort   string // KV over TLS, if it is served
+	flags     []string
 	command   *exec.Cmd
 }
 
@@ -42,12 +47,12 @@ func binary() (string, error) {
 	return path, nil
 }
 
-func newServer() (*kedge, error) {
+func newServer(flags ...string) (*kedge, error) {
 	directory, err := os.MkdirTemp("", "kedge-test-")
 	if err != nil {
 		return nil, err
 	}
-	server := &kedge{directory: directory}
+	server := &kedge{directory: directory, flags: flags}
 	if err := server.start(); err != nil {
 		server.remove()
 		return nil, err
@@ -55,10 +60,10 @@ func newServer() (*kedge, error) {
 	return server, nil
 }
 
-// ownServer starts a server that only one test uses, so that it may be ended.
-func ownServer(t *testing.T) *kedge {
+// ownServer starts a server that only one test uses, so that it may be ended, with more flags.
+func ownServer(t *testing.T, flags ...string) *kedge {
 	t.Helper()
-	server, err := newServer()
+	server, err := newServer(flags...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,13 +76,14 @@ func (s *kedge) start() error {
 	if err != nil {
 		return err
 	}
-	s.command = exec.Command(path, "serve",
+	arguments := append([]string{"serve",
 		"--data-dir", filepath.Join(s.directory, "data"),
 		"--kv-port", strconv.Itoa(s.ports[0]),
 		"--mgmt-port", strconv.Itoa(s.ports[1]),
 		"--memcached-port", strconv.Itoa(s.ports[2]),
 		"--listen", "127.0.0.1",
-		"--bucket", bucketName, "--user", user, "--password", password)
+		"--bucket", bucketName, "--user", user, "--password", password}, s.flags...)
+	s.command = exec.Command(path, arguments...)
 	log, err := os.OpenFile(s.logPath(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return err
@@ -104,6 +110,9 @@ func (s *kedge) start() error {
 		}
 		for index := range s.ports {
 			s.ports[index], _ = strconv.Atoi(match[index+1])
+		}
+		if withTLS := readyTLS.FindStringSubmatch(line); withTLS != nil {
+			s.tlsPort = withTLS[1]
 		}
 		return nil
 	case <-time.After(readyTimeout):

@@ -20,6 +20,7 @@ const READY_MS = 60_000;
 const STOP_MS = 60_000;
 const UNTIL_MS = 60_000;
 const READY_LINE = /^ready kv=\S+:(\d+) mgmt=\S+:(\d+) memcached=\S+:(\d+)/;
+const READY_TLS = / kvs=\S+:(\d+)/;
 
 export function binary() {
   const built = fileURLToPath(new URL('../../../target/release/kedge', import.meta.url));
@@ -36,15 +37,29 @@ export class Server {
   #process;
   #ended;
   #ports = ['0', '0', '0'];
+  #tlsPort;
+  #flags;
 
-  static async start() {
-    const server = new Server();
+  constructor(flags = []) {
+    this.#flags = flags;
+  }
+
+  static async start(...flags) {
+    const server = new Server(flags);
     process.once('exit', () => server.remove());
     await server.start();
     return server;
   }
 
+  /** The file with the CA that the server makes with `--tls=auto`. */
+  get autoCa() {
+    return join(this.#directory, 'data', 'tls-auto-ca.pem');
+  }
+
   get connectionString() {
+    if (this.#tlsPort !== undefined) {
+      return `couchbases://127.0.0.1:${this.#tlsPort}`;
+    }
     return `couchbase://127.0.0.1:${this.#ports[0]}`;
   }
 
@@ -57,6 +72,7 @@ export class Server {
         'serve', '--data-dir', join(this.#directory, 'data'),
         '--kv-port', kv, '--mgmt-port', mgmt, '--memcached-port', memcached,
         '--listen', '127.0.0.1', '--bucket', BUCKET, '--user', USER, '--password', PASSWORD,
+        ...this.#flags,
       ],
       { stdio: ['ignore', 'pipe', stderr] },
     );
@@ -74,6 +90,7 @@ export class Server {
       throw new Error(`the server did not become ready: ${line}`);
     }
     this.#ports = match.slice(1, 4);
+    this.#tlsPort = READY_TLS.exec(line)?.[1];
   }
 
   #logPath() {

@@ -21,7 +21,7 @@ READY_SECONDS = 60
 STOP_SECONDS = 60
 
 _READY = re.compile(r"ready kv=(\S+):(\d+) mgmt=(\S+):(\d+) memcached=(\S+):(\d+)")
-_READY_TLS = re.compile(r" kvs=\S+:(\d+) mgmts=\S+:\d+ memcacheds=\S+:(\d+)")
+_READY_TLS = re.compile(r" kvs=\S+:(\d+) mgmts=\S+:(\d+) memcacheds=\S+:(\d+)")
 
 
 def binary():
@@ -32,7 +32,10 @@ def binary():
 
 
 class Server:
-    """A server with a data directory of its own; its ports stay the same when it is started again."""
+    """A server with a data directory of its own; its ports stay the same when it is started again.
+
+    With `tls`, it has a certificate of a CA; with `tls="auto"`, of the CA that it makes itself.
+    """
 
     def __init__(self, *arguments, tls=False):
         self._arguments = arguments
@@ -40,8 +43,16 @@ class Server:
         self._process = None
         self.kv_port = self.mgmt_port = self.memcached_port = 0
         self.kv_tls_port = self.memcached_tls_port = None
+        self.mgmt_tls_port = None
+        if tls:
+            self._arguments += ("--kv-tls-port", "0", "--mgmt-tls-port", "0", "--memcached-tls-port", "0")
         # The file with the CA that signs the certificate of a server with TLS.
-        self.certificate = self._certify() if tls else None
+        self.certificate = None
+        if tls == "auto":
+            self._arguments += ("--tls", "auto")
+            self.certificate = self._directory / "data" / "tls-auto-ca.pem"
+        elif tls:
+            self.certificate = self._certify()
 
     @property
     def connection_string(self):
@@ -50,16 +61,19 @@ class Server:
         return f"couchbase://127.0.0.1:{self.kv_port}"
 
     def _certify(self):
-        """Makes a CA and the server's certificate; adds the ports for TLS to the arguments."""
+        """Makes a CA, and the certificates of the server and of the user; adds those of the server to the arguments."""
         pki = self._directory / "pki"
-        pki.mkdir()
-        for words in (["ca"], ["node", "db1", "--host", "127.0.0.1"]):
+        for words in (["ca"], ["node", "db1", "--host", "127.0.0.1"], ["client", USER]):
             subprocess.run([str(binary()), "cert", *words, "--dir", str(pki)], check=True, capture_output=True)
         self._arguments += (
-            "--tls-cert", str(pki / "db1.pem"), "--tls-key", str(pki / "db1-key.pem"),
-            "--kv-tls-port", "0", "--mgmt-tls-port", "0", "--memcached-tls-port", "0",
+            "--tls-cert", str(pki / "db1.pem"), "--tls-key", str(pki / "db1-key.pem"), "--client-ca", str(pki / "ca.pem"),
         )
         return pki / "ca.pem"
+
+    def client_certificate(self):
+        """The certificate and the private key of the user."""
+        pki = self.certificate.parent
+        return pki / f"{USER}.pem", pki / f"{USER}-key.pem"
 
     def start(self):
         command = [
@@ -81,7 +95,8 @@ class Server:
         self.kv_port, self.mgmt_port, self.memcached_port = (int(match[n]) for n in (2, 4, 6))
         with_tls = _READY_TLS.search(line)
         if with_tls:
-            self.kv_tls_port, self.memcached_tls_port = (int(port) for port in with_tls.groups())
+            ports = (int(port) for port in with_tls.groups())
+            self.kv_tls_port, self.mgmt_tls_port, self.memcached_tls_port = ports
         return self
 
     def _first_line(self):

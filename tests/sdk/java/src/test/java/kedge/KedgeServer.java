@@ -25,13 +25,16 @@ final class KedgeServer implements AutoCloseable {
   private static final int READY_SECONDS = 60;
   private static final int STOP_SECONDS = 60;
   private static final Pattern READY =
-      Pattern.compile("ready kv=\\S+:(\\d+) mgmt=\\S+:(\\d+) memcached=\\S+:(\\d+).*");
+      Pattern.compile("ready kv=\\S+:(\\d+) mgmt=\\S+:(\\d+) memcached=\\S+:(\\d+)(?: kvs=\\S+:(\\d+))?.*");
 
   private final Path directory;
+  private final List<String> flags;
+  private String tlsPort;
   private List<String> ports = List.of("0", "0", "0");
   private Process process;
 
-  KedgeServer() {
+  KedgeServer(String... flags) {
+    this.flags = List.of(flags);
     try {
       directory = Files.createTempDirectory("kedge-test-");
     } catch (IOException e) {
@@ -54,7 +57,7 @@ final class KedgeServer implements AutoCloseable {
   }
 
   void start() {
-    List<String> command =
+    List<String> fixed =
         List.of(
             binary().toString(), "serve",
             "--data-dir", directory.resolve("data").toString(),
@@ -63,6 +66,7 @@ final class KedgeServer implements AutoCloseable {
             "--memcached-port", ports.get(2),
             "--listen", "127.0.0.1",
             "--bucket", BUCKET, "--user", USER, "--password", PASSWORD);
+    List<String> command = Stream.concat(fixed.stream(), flags.stream()).toList();
     File log = logPath().toFile();
     try {
       process =
@@ -75,6 +79,7 @@ final class KedgeServer implements AutoCloseable {
       throw new IllegalStateException("the server did not become ready\n" + log());
     }
     ports = List.of(match.group(1), match.group(2), match.group(3));
+    tlsPort = match.group(4);
   }
 
   private String firstLine() {
@@ -97,7 +102,15 @@ final class KedgeServer implements AutoCloseable {
     }
   }
 
+  /** The CA that the server makes with {@code --tls=auto}. */
+  Path autoCa() {
+    return directory.resolve("data").resolve("tls-auto-ca.pem");
+  }
+
   String connectionString() {
+    if (tlsPort != null) {
+      return "couchbases://127.0.0.1:" + tlsPort;
+    }
     return "couchbase://127.0.0.1:" + ports.get(0);
   }
 
