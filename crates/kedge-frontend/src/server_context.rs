@@ -73,8 +73,9 @@ impl ServerContext {
         self.clock.now()
     }
 
-    /// Calls `each` with the counters of handshakes, if TLS is served: of all ports, and of those of the front end.
+    /// Calls `each` with the counters of handshakes: those of the front end, and, if TLS is served, of all ports.
     pub(crate) fn tls_stats(&self, each: &mut dyn FnMut(&str, &str)) {
+        self.handshakes.stats(each);
         let Some(tls) = &self.tls else {
             return;
         };
@@ -85,6 +86,5 @@ impl ServerContext {
             let name = format!("tls_handshakes_failed_{}", reason.label());
             each(&name, &metrics.failures(reason).to_string());
         }
-        self.handshakes.stats(each);
     }
 }
