@@ -13,6 +13,7 @@ mod readme;
 mod restart;
 mod server;
 mod subdocument;
+mod tls;
 mod users;
 
 use std::future::Future;

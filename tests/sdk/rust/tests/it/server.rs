@@ -18,6 +18,9 @@ pub const READY: Duration = Duration::from_secs(60);
 pub struct Server {
     directory: TempDir,
     ports: [u16; 3],
+    /// The port of the key-value protocol over TLS, if it is served.
+    tls_port: Option<u16>,
+    flags: Vec<String>,
     child: Option<Child>,
 }
 
@@ -35,6 +38,11 @@ pub fn binary() -> PathBuf {
 
 impl Server {
     pub fn start() -> Self {
+        Self::with(Vec::new())
+    }
+
+    /// Starts a server with more flags.
+    pub fn with(flags: Vec<String>) -> Self {
         let directory = tempfile::Builder::new()
             .prefix("kedge-test-")
             .tempdir()
@@ -42,6 +50,8 @@ impl Server {
         let mut server = Self {
             directory,
             ports: [0; 3],
+            tls_port: None,
+            flags,
             child: None,
         };
         server.start_again();
@@ -71,6 +81,7 @@ impl Server {
             .args(["--user", USER, "--password", PASSWORD])
             .arg("--data-dir")
             .arg(data)
+            .args(&self.flags)
             .stdout(Stdio::piped())
             .stderr(log)
             .spawn()
@@ -86,9 +97,20 @@ impl Server {
         let line = receiver.recv_timeout(READY).unwrap_or_default();
         self.ports = ports(&line)
             .unwrap_or_else(|| panic!("the server did not become ready: {line:?}\n{}", self.log()));
+        let tls = line.split(' ').find_map(|word| word.strip_prefix("kvs="));
+        let tls = tls.and_then(|address| address.rsplit_once(':'));
+        self.tls_port = tls.and_then(|(_, port)| port.trim().parse().ok());
+    }
+
+    /// The file with the CA that the server makes with `--tls=auto`.
+    pub fn auto_ca(&self) -> PathBuf {
+        self.directory.path().join("data/tls-auto-ca.pem")
     }
 
     pub fn connection_string(&self) -> String {
+        if let Some(port) = self.tls_port {
+            return format!("couchbases://127.0.0.1:{port}");
+        }
         format!("couchbase://127.0.0.1:{}", self.ports[0])
     }
 
