@@ -15,7 +15,7 @@ import unittest
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 RUN = REPOSITORY / "tests" / "run"
-PARTS = "cargo model scripts python go node java rust memcached cluster etcd deploy".split()
+PARTS = "cargo model scripts python go node java rust memcached users cluster etcd deploy".split()
 
 
 def summary(**parts):
@@ -125,7 +125,7 @@ class AllParts(unittest.TestCase):
         for suite in ("sdk/go", "sdk/node", "sdk/java", "sdk/rust", "cluster", "etcd"):
             (self.tree / "tests" / suite).mkdir(parents=True)
         (self.tree / "tests/sdk/node/package-lock.json").touch()
-        for suite, place in (("sdk/python", "venv-sdk"), ("memcached", "venv-memcached"), ("deploy", "venv-deploy")):
+        for suite, place in (("sdk/python", "venv-sdk"), ("memcached", "venv-memcached"), ("users", "venv-users"), ("deploy", "venv-deploy")):
             requirements = self.tree / "tests" / suite / "requirements.txt"
             requirements.parent.mkdir(parents=True)
             requirements.touch()

@@ -3,24 +3,27 @@
 //!
 //! | name | content |
 //! |---|---|
-//! | `common` | `version` of the documents (1), `cluster`, `generation`, `revision`, `fallback_salt_key`, `iterations` |
+//! | `common` | `version` of the documents (2, or 1 without anything external), `cluster`, `generation`, `revision`, `fallback_salt_key`, `iterations`, `ldap` |
 //! | `GENERATION/local/USER` | a user, as in the [stored form](crate::UserStore::to_json), without the argon2id hash |
 //! | `GENERATION/groups/GROUP` | a group, as there |
+//! | `GENERATION/external/USER` | an external user, as there |
 //!
 //! Only documents of the generation that `common` names are valid. More changes than are made together are written as another
 //! generation, which becomes valid with one change of `common`.
 //!
 //! Invariants:
 //! * Reserved users and groups, which are a node's own, are in no document.
-//! * No document contains a password.
+//! * No document contains a password, except for that of the directory's settings, which the server has to send.
 //! * argon2id hashes are each node's own: a node computes that of a user at the user's first login with the password itself.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
 use crate::error::{AuthError, StoreProblem};
+use crate::external::{ExternalUserDoc, ExternalUsers, LdapSettings, read_users};
 use crate::group::is_reserved;
 use crate::persist::{
     GroupDoc, StoreParts, UserDoc, decode_fallback_key, encode, malformed, sane_iterations,
@@ -34,8 +37,11 @@ pub const COMMON_DOCUMENT: &str = "common";
 /// The second parts of the names of the other documents.
 const LOCAL: &str = "local";
 const GROUPS: &str = "groups";
-/// The version of the documents.
-const DOCUMENTS_VERSION: u64 = 1;
+const EXTERNAL: &str = "external";
+/// The newest version of the documents.
+const DOCUMENTS_VERSION: u64 = 2;
+/// The version without external users and settings of a directory: releases that know no others read it, too.
+const VERSION_WITHOUT_EXTERNAL: u64 = 1;
 
 /// The documents, by name.
 pub type UserDocuments = BTreeMap<String, Vec<u8>>;
@@ -51,6 +57,8 @@ struct CommonDoc {
     iterations: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     password_policy: Option<PasswordPolicy>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    ldap: Option<LdapSettings>,
 }
 
 impl UserStore {
@@ -77,13 +85,17 @@ impl UserStore {
             return documents;
         };
         let common = CommonDoc {
-            version: DOCUMENTS_VERSION,
+            version: match self.external.is_empty() {
+                true => VERSION_WITHOUT_EXTERNAL,
+                false => DOCUMENTS_VERSION,
+            },
             cluster: shared.cluster.clone(),
             generation: shared.generation.clone(),
             revision: shared.revision,
             fallback_salt_key: encode(&*self.fallback_salt_key),
             iterations: self.iterations,
             password_policy: self.password_policy.clone(),
+            ldap: self.external.ldap.as_deref().cloned(),
         };
         let generation = &shared.generation;
         documents.insert(COMMON_DOCUMENT.to_owned(), json(&common));
@@ -94,6 +106,10 @@ impl UserStore {
         for group in self.groups.iter().filter(|(name, _)| !is_reserved(name)) {
             let name = format!("{generation}/{GROUPS}/{}", group.0);
             documents.insert(name, json(&GroupDoc::from(group)));
+        }
+        for (id, user) in &self.external.users {
+            let name = format!("{generation}/{EXTERNAL}/{id}");
+            documents.insert(name, json(&ExternalUserDoc::of(id, user)));
         }
         documents
     }
@@ -108,7 +124,7 @@ impl UserStore {
             return Ok(None);
         };
         let common: CommonDoc = serde_json::from_slice(common).map_err(malformed)?;
-        if common.version != DOCUMENTS_VERSION {
+        if !(VERSION_WITHOUT_EXTERNAL..=DOCUMENTS_VERSION).contains(&common.version) {
             return Err(AuthError::UnsupportedVersion {
                 found: common.version,
                 supported: DOCUMENTS_VERSION,
@@ -119,11 +135,17 @@ impl UserStore {
             groups: of_kind(documents, &common, GROUPS, GroupDoc::name)?,
         };
         let (mut users, groups) = parts.read()?;
+        let external = of_kind(documents, &common, EXTERNAL, ExternalUserDoc::id)?;
+        let external = ExternalUsers {
+            users: read_users(external, &groups)?,
+            ldap: common.ldap.map(Arc::new),
+        };
         let own = self.users.iter().filter(|(id, _)| is_reserved(id));
         users.extend(own.map(|(id, user)| (id.clone(), user.clone())));
         Ok(Some(Self {
             users,
             groups,
+            external,
             fallback_salt_key: decode_fallback_key(&common.fallback_salt_key)?,
             iterations: sane_iterations(common.iterations)?,
             password_policy: common.password_policy,

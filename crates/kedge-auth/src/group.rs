@@ -11,6 +11,7 @@ use std::fmt;
 use zeroize::Zeroizing;
 
 use crate::error::{AuthError, UserNameProblem};
+use crate::external::external_name;
 use crate::limits::{
     DISPLAY_NAME_BYTES_MAX, GROUPS_MAX, GROUPS_PER_USER_MAX, RESERVED_PREFIX, USER_NAME_BYTES_MAX,
 };
@@ -39,7 +40,7 @@ impl Group {
         &self.roles
     }
 
-    /// Returns the group of a directory that this group stands for. It is only stored and shown; no directory is asked.
+    /// Returns the name of the group of a directory that this group stands for: see [`UserStore::roles_of_login`].
     #[must_use]
     pub fn ldap_group_ref(&self) -> &str {
         &self.ldap_group_ref
@@ -92,9 +93,13 @@ impl UserStore {
         self.groups.iter().map(|(name, group)| (&**name, group))
     }
 
-    /// Returns the user's roles: the user's own ones, and those of the groups. Empty for a user that does not exist.
+    /// Returns the user's roles: the user's own ones, and those of the groups. Empty for a user that does not exist. For an
+    /// external user, these are the ones that an administrator gave to its name.
     #[must_use]
     pub fn roles_of(&self, id: &str) -> Roles {
+        if let Some(name) = external_name(id) {
+            return self.external.roles_of(name, &self.groups);
+        }
         self.get(id)
             .map(|user| self.all_roles(user))
             .unwrap_or_default()
@@ -221,6 +226,7 @@ impl UserStore {
         for user in self.users.values_mut() {
             user.groups.remove(name);
         }
+        self.external.forget_group(name);
         Ok(())
     }
 
@@ -258,14 +264,14 @@ pub fn is_reserved(name: &str) -> bool {
     name.starts_with(RESERVED_PREFIX)
 }
 
-fn check_unreserved(name: &str) -> Result<(), AuthError> {
+pub(crate) fn check_unreserved(name: &str) -> Result<(), AuthError> {
     match is_reserved(name) {
         true => Err(AuthError::ReservedName(name.to_owned())),
         false => Ok(()),
     }
 }
 
-fn guard(roles: &Roles, by: Privileges) -> Result<(), AuthError> {
+pub(crate) fn guard(roles: &Roles, by: Privileges) -> Result<(), AuthError> {
     if roles.are_guarded() && !by.allow(Privileges::of(&[Privilege::Admin])) {
         return Err(AuthError::Guarded);
     }

@@ -15,6 +15,7 @@
 //!   the salt is the same each time, also after a restart.
 //! * Every decision about a secret is a constant-time comparison, and intermediate secrets are overwritten when they
 //!   are dropped.
+//! * External users, whose passwords a directory checks, have ids that begin with `^`: see [`external_id`].
 //! * A session owns its data. The store may change or be dropped between two messages.
 //!
 //! # Example
@@ -43,6 +44,7 @@ mod client;
 mod credential;
 mod documents;
 mod error;
+mod external;
 mod group;
 mod hash;
 mod limits;
@@ -63,6 +65,11 @@ pub use catalogue::{RoleInfo, RoleKind, roles_catalogue};
 pub use client::{ClientSession, ClientStep};
 pub use documents::{COMMON_DOCUMENT, UserDocuments};
 pub use error::{AuthError, PasswordProblem, RoleProblem, StoreProblem, UserNameProblem};
+pub use external::{
+    EXTERNAL_PREFIX, ExternalCache, ExternalGrants, ExternalUser, LdapEncryption, LdapQuery,
+    LdapScope, LdapSearch, LdapSettings, SettingProblem, UserDnMapping, escape_dn_value,
+    escape_filter_value, external_id, external_name, normal_dn,
+};
 pub use group::{Group, GroupChange, UserChange, is_reserved};
 pub use limits::{
     AUTH_FILE_USERS_MAX, DISPLAY_NAME_BYTES_MAX, GROUPS_MAX, GROUPS_PER_USER_MAX,

@@ -1,8 +1,8 @@
-//! The stored form of a [`UserStore`]: JSON, version 4.
+//! The stored form of a [`UserStore`]: JSON, version 5.
 //!
 //! ```json
 //! {
-//!   "version": 4,
+//!   "version": 5,
 //!   "fallback_salt_key": "<base64, 32 bytes>",
 //!   "iterations": 4096,
 //!   "users": [
@@ -37,7 +37,11 @@
 //!       "ldap_group_ref": ""
 //!     }
 //!   ],
-//!   "shared": {"cluster": "<uuid>", "generation": "<uuid>", "revision": 7}
+//!   "shared": {"cluster": "<uuid>", "generation": "<uuid>", "revision": 7},
+//!   "external": {
+//!     "users": [{"id": "bob", "name": "", "roles": ["data_reader[*]"], "groups": []}],
+//!     "ldap": {"hosts": ["ldap.example.org"], "bindPass": "<the password itself>"}
+//!   }
 //! }
 //! ```
 //!
@@ -45,10 +49,14 @@
 //! field is an error: this program must not drop it at the next write. Any change of the form is a new version. `shared` is
 //! there if a cluster shares the users. `argon2id`, with one lane, is there once the password was set or proven to this server.
 //!
-//! Versions 1 to 3 are read, too. They have no `argon2id`; versions 1 and 2 have no `shared`, and version 1 has no groups.
+//! `external` is there if there are external users or settings of a directory, which have all fields of
+//! [`LdapSettings`](crate::LdapSettings). Without it the text has version 4, which earlier releases read, too.
+//!
+//! Versions 1 to 4 are read, too. They have no `argon2id`; versions 1 and 2 have no `shared`, and version 1 has no groups.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -58,6 +66,7 @@ use zeroize::Zeroizing;
 use crate::cache::VerifiedCache;
 use crate::credential::{Credential, Credentials, FallbackKey};
 use crate::error::{AuthError, StoreProblem};
+use crate::external::{ExternalUserDoc, ExternalUsers, LdapSettings, read_users};
 use crate::group::{Group, check_group_name, known_groups};
 use crate::hash::{Hash, Secret};
 use crate::limits::{
@@ -71,7 +80,10 @@ use crate::shared::UsersRevision;
 use crate::store::{User, UserStore, check_display_name, check_name, check_text};
 
 /// The version of the stored form that is written; this program reads it and [`OLDEST_VERSION`].
-pub const STORE_VERSION: u64 = 4;
+pub const STORE_VERSION: u64 = 5;
+
+/// The version that is written while there is nothing of external users.
+const VERSION_WITHOUT_EXTERNAL: u64 = 4;
 
 /// The oldest supported version.
 const OLDEST_VERSION: u64 = 1;
@@ -95,6 +107,36 @@ struct StoreDoc {
     shared: Option<UsersRevision>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     password_policy: Option<PasswordPolicy>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    external: Option<ExternalDoc>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ExternalDoc {
+    users: Vec<ExternalUserDoc>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    ldap: Option<LdapSettings>,
+}
+
+impl ExternalDoc {
+    /// Returns the stored form, if there is anything to store.
+    fn of(external: &ExternalUsers) -> Option<Self> {
+        let users = external.users.iter();
+        (!external.is_empty()).then(|| Self {
+            users: users
+                .map(|(id, user)| ExternalUserDoc::of(id, user))
+                .collect(),
+            ldap: external.ldap.as_deref().cloned(),
+        })
+    }
+
+    fn read(self, groups: &BTreeMap<String, Group>) -> Result<ExternalUsers, AuthError> {
+        Ok(ExternalUsers {
+            users: read_users(self.users, groups)?,
+            ldap: self.ldap.map(Arc::new),
+        })
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -156,14 +198,19 @@ impl UserStore {
     /// keep the file private to the server's own account.
     #[must_use]
     pub fn to_json(&self) -> String {
+        let external = ExternalDoc::of(&self.external);
         let doc = StoreDoc {
-            version: STORE_VERSION,
+            version: match external {
+                Some(_) => STORE_VERSION,
+                None => VERSION_WITHOUT_EXTERNAL,
+            },
             fallback_salt_key: encode(&*self.fallback_salt_key),
             iterations: self.iterations,
             users: self.users.values().map(UserDoc::from).collect(),
             groups: self.groups.iter().map(GroupDoc::from).collect(),
             shared: self.shared.clone(),
             password_policy: self.password_policy.clone(),
+            external,
         };
         let mut text = serde_json::to_string_pretty(&doc).expect("text and numbers become JSON");
         text.push('\n');
@@ -191,9 +238,11 @@ impl UserStore {
             groups: doc.groups,
         };
         let (users, groups) = parts.read()?;
+        let external = doc.external.map(|external| external.read(&groups));
         Ok(Self {
             users,
             groups,
+            external: external.transpose()?.unwrap_or_default(),
             fallback_salt_key: decode_fallback_key(&doc.fallback_salt_key)?,
             iterations: sane_iterations(doc.iterations)?,
             shared: doc.shared,

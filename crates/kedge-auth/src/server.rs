@@ -48,6 +48,12 @@ pub enum LoginFailure {
     /// The user does not exist or the password is wrong. The two are deliberately not distinguished.
     #[error("unknown user or wrong password")]
     BadCredentials,
+    /// A directory accepted an external user who has no role.
+    #[error("the external user has no role")]
+    NoRoles,
+    /// The authority of an external user cannot be asked at present. It says nothing about the credentials.
+    #[error("the authority of external users does not answer")]
+    Unavailable,
     /// A message came after the login had ended.
     #[error("SASL message out of turn")]
     OutOfTurn,
@@ -104,6 +110,23 @@ impl ServerSession {
             session.start_plain(store, client_first)
         };
         let step = session.settle(result);
+        (session, step)
+    }
+
+    /// Returns the login of a user whose credentials another authority has checked, at its end.
+    pub fn checked_elsewhere(
+        mechanism: Mechanism,
+        claimed_user: &str,
+        outcome: Result<String, LoginFailure>,
+    ) -> (Self, ServerStep) {
+        let mut session = Self {
+            mechanism,
+            user: Some(claimed_user.to_owned()),
+            failure: None,
+            pending: None,
+        };
+        let payload = Vec::new();
+        let step = session.settle(outcome.map(|user| ServerStep::Done { user, payload }));
         (session, step)
     }
 

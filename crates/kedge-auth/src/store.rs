@@ -14,6 +14,7 @@ use crate::cache::VerifiedCache;
 use crate::client::check_password;
 use crate::credential::{Credential, Credentials, FallbackKey};
 use crate::error::{AuthError, UserNameProblem};
+use crate::external::{EXTERNAL_PREFIX, ExternalUsers};
 use crate::group::Group;
 use crate::hash::Hash;
 use crate::limits::{
@@ -83,6 +84,7 @@ impl User {
 pub struct UserStore {
     pub(crate) users: BTreeMap<String, User>,
     pub(crate) groups: BTreeMap<String, Group>,
+    pub(crate) external: ExternalUsers,
     pub(crate) fallback_salt_key: FallbackKey,
     pub(crate) iterations: u32,
     /// The policy of passwords, once one was set.
@@ -120,6 +122,7 @@ impl UserStore {
         Ok(Self {
             users: BTreeMap::new(),
             groups: BTreeMap::new(),
+            external: ExternalUsers::default(),
             fallback_salt_key: Zeroizing::new(random_bytes()?),
             iterations: ITERATIONS_DEFAULT,
             password_policy: None,
@@ -188,6 +191,11 @@ impl UserStore {
         now_s: u64,
     ) -> Result<(), AuthError> {
         check_name(id)?;
+        if id.starts_with(EXTERNAL_PREFIX) {
+            return Err(AuthError::BadName(UserNameProblem::Forbidden(
+                EXTERNAL_PREFIX,
+            )));
+        }
         check_password(password)?;
         if self.exists(id) {
             return Err(AuthError::UserExists(id.to_owned()));
@@ -410,7 +418,12 @@ impl UserStore {
     pub(crate) fn credential_or_fallback(&self, id: &str, hash: Hash) -> (Choice, Credential) {
         // Made in either case, so that the duration reveals nothing.
         let fallback = Credential::fallback(hash, &self.fallback_salt_key, id, self.iterations);
-        match self.users.get(id) {
+        // Such a name is that of an external user. An earlier release may have stored a local one.
+        let user = self
+            .users
+            .get(id)
+            .filter(|_| !id.starts_with(EXTERNAL_PREFIX));
+        match user {
             Some(user) => (Choice::from(1), user.credentials.for_hash(hash).clone()),
             None => (Choice::from(0), fallback),
         }

@@ -65,7 +65,7 @@ fn log_in(
         return Err(CertificateRefusal::TooManyClients);
     }
     audit_login(session, shared, EventKind::LoggedIn, user, "");
-    session.login.log_in(user);
+    session.login.log_in(user, None);
     on_user_changed(session, shared);
     Ok(())
 }

@@ -1,9 +1,10 @@
 //! Messages to front-end threads: new connections, completions, changes of the cluster, the shutdown.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use kedge_auth::{ServerSession, ServerStep};
+use kedge_auth::{ExternalGrants, ServerSession, ServerStep};
 use kedge_bucket::{Completion, Completions, Cookie, ProcessorWaits};
 use kedge_node::inbox::Inbox;
 use mio::net::TcpStream;
@@ -38,6 +39,8 @@ pub(crate) struct AcceptedConnection {
 pub(crate) struct LoginResult {
     pub(crate) session: ServerSession,
     pub(crate) step: ServerStep,
+    /// The rights that an authority has shown of an external user.
+    pub(crate) grants: Option<Arc<ExternalGrants>>,
 }
 
 /// The reason why a connection, and no other, is evicted.

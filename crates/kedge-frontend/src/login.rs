@@ -1,14 +1,16 @@
 //! Logins with a slow password check: SASL PLAIN.
 //!
-//! The node's queue of [`PasswordChecks`] runs the check; the front-end thread gets the result as a message.
+//! The node's queue of [`PasswordChecks`] runs the check, or a directory does for an external user; the front-end thread gets the
+//! result as a message.
 
 use std::net::IpAddr;
 use std::sync::{Arc, Weak};
 
 use kedge_auth::{
-    LoginFailure, Mechanism, ServerSession, ServerStep, plain_credentials, random_nonce,
+    LoginFailure, Mechanism, ServerSession, ServerStep, UserStore, plain_credentials, random_nonce,
 };
 use kedge_bucket::Cookie;
+use kedge_node::external::{ExternalLogin, ExternalRefusal, PasswordAttempt};
 use kedge_node::password_checks::{CheckTurn, LoginGuard, PasswordChecks};
 use kedge_node::users::Users;
 use zeroize::Zeroizing;
@@ -18,6 +20,10 @@ use crate::inbox::{FrontEndMessage, FrontEnds, LoginResult};
 
 /// Submits a login of SASL PLAIN; its result comes as a [`FrontEndMessage::LoggedIn`].
 pub(crate) fn submit_login(checks: &PasswordChecks, job: LoginJob, front_ends: &Arc<FrontEnds>) {
+    let job = match job.ask_authority(checks, front_ends) {
+        Ok(()) => return,
+        Err(job) => job,
+    };
     let user = claimed_user(&job.message);
     let (address, front_ends) = (job.address, Arc::downgrade(front_ends));
     let guard = checks.guard().clone();
@@ -42,7 +48,92 @@ pub(crate) struct LoginJob {
     pub(crate) message: Zeroizing<Vec<u8>>,
 }
 
+/// Returns the end of a login by PLAIN of an external user whose password was verified recently.
+pub(crate) fn remembered(
+    checks: &PasswordChecks,
+    users: &UserStore,
+    message: &[u8],
+) -> Option<LoginResult> {
+    let (user, password) = plain_credentials(message)?;
+    let login = checks.remembered(users, user, password)?;
+    Some(LoginResult::external(Mechanism::Plain, user, Ok(login)))
+}
+
+impl LoginResult {
+    /// The step of a login of a user of the server.
+    pub(crate) fn local(session: ServerSession, step: ServerStep) -> Self {
+        Self {
+            session,
+            step,
+            grants: None,
+        }
+    }
+
+    /// The end of a login whose credentials an authority has checked.
+    fn external(
+        mechanism: Mechanism,
+        user: &str,
+        outcome: Result<ExternalLogin, LoginFailure>,
+    ) -> Self {
+        let (outcome, grants) = match outcome {
+            Ok(login) => (Ok(login.id), Some(login.grants)),
+            Err(failure) => (Err(failure), None),
+        };
+        let (session, step) = ServerSession::checked_elsewhere(mechanism, user, outcome);
+        Self {
+            session,
+            step,
+            grants,
+        }
+    }
+}
+
+/// Returns the failure of a login, or `None` if the credentials were not checked and have to be sent again later.
+fn failure_of(refusal: ExternalRefusal) -> Option<LoginFailure> {
+    match refusal {
+        ExternalRefusal::BadCredentials => Some(LoginFailure::BadCredentials),
+        ExternalRefusal::NoRoles => Some(LoginFailure::NoRoles),
+        ExternalRefusal::Unavailable => Some(LoginFailure::Unavailable),
+        ExternalRefusal::TooSoon | ExternalRefusal::Busy => None,
+    }
+}
+
 impl LoginJob {
+    /// Has the authority of an external user check the password; returns the job if the user is none.
+    fn ask_authority(
+        self,
+        checks: &PasswordChecks,
+        front_ends: &Arc<FrontEnds>,
+    ) -> Result<(), Self> {
+        let Some((user, password)) = plain_credentials(&self.message) else {
+            return Err(self);
+        };
+        let Some(authority) = checks.authority_of(&self.users.read(), user) else {
+            return Err(self);
+        };
+        let attempt = PasswordAttempt {
+            address: self.address,
+            user: user.to_owned(),
+            password: Zeroizing::new(password.to_vec()),
+        };
+        let (user, cookie, mechanism) = (user.to_owned(), self.cookie, self.mechanism);
+        let front_ends = Arc::downgrade(front_ends);
+        let done = move |outcome: Result<ExternalLogin, ExternalRefusal>| {
+            let Some(front_ends) = front_ends.upgrade() else {
+                return;
+            };
+            let outcome = match outcome {
+                Ok(login) => Some(Ok(login)),
+                Err(refusal) => failure_of(refusal).map(Err),
+            };
+            let login = outcome.map(|it| Box::new(LoginResult::external(mechanism, &user, it)));
+            let thread = ConnectionId::of(cookie).0.thread;
+            front_ends.send(thread, FrontEndMessage::LoggedIn(cookie, login));
+        };
+        authority.check(attempt, Box::new(done));
+        Ok(())
+    }
+
     fn end(self, turn: CheckTurn, guard: &LoginGuard, front_ends: &Weak<FrontEnds>) {
         let Some(front_ends) = front_ends.upgrade() else {
             return;
@@ -71,7 +162,7 @@ impl LoginJob {
         {
             self.users.prove(&users, user, password);
         }
-        let login = LoginResult { session, step };
+        let login = LoginResult::local(session, step);
         note(guard, self.address, &login);
         Some(login)
     }

@@ -10,9 +10,10 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use kedge_auth::{Privilege, Roles};
+use kedge_auth::{ExternalGrants, Privilege, Roles, external_name};
 use kedge_cluster::CLUSTER_USER;
 use kedge_node::audit::{AuditEvent, EventKind};
+use kedge_node::external::{ExternalLogin, ExternalRefusal, PasswordAttempt};
 use kedge_node::password_checks::CheckTurn;
 use tokio::sync::oneshot;
 use zeroize::Zeroizing;
@@ -125,40 +126,44 @@ pub(crate) async fn authenticate(
     let (parts, wanted) = (state.clone(), request.uri().path().to_owned());
     let wanted = format!("{} {wanted}", request.method());
     let named = id.clone();
-    let refused = move |what, reason| {
+    let refused = move |what, user: &str, reason| {
         parts.parts.users.audit().put(&AuditEvent {
             request: &wanted,
             reason,
-            ..AuditEvent::new(what, &named)
+            ..AuditEvent::new(what, user)
         });
     };
-    let is_right = match password {
+    let proven = match password {
         Some(password) => {
-            if let Some(wait) = too_soon(&state, slot.from(), &id, &password) {
-                refused(EventKind::ManagementLoginFailed, TOO_SOON);
+            let users = state.parts.users.read();
+            if let Some(login) = state.checks.remembered(&users, &id, &password) {
+                Ok(Some(ProvenUser::external(login)))
+            } else if let Some(wait) = too_soon(&state, slot.from(), &id, &password) {
+                refused(EventKind::ManagementLoginFailed, &named, TOO_SOON);
                 return EarlyReply::too_soon(wait).into_response();
+            } else {
+                verify(&state, slot.from(), id, password).await
             }
-            verify(&state, slot.from(), &id, password).await
         }
         // The handshake has proved it.
-        None => Ok(true),
+        None => Ok(Some(ProvenUser::local(id))),
     };
-    let caller = match is_right {
-        Ok(true) => caller(&state, id),
-        Ok(false) => None,
+    let caller = match proven {
+        Ok(proven) => proven.and_then(|proven| caller(&state, proven)),
         Err(reply) => return reply.into_response(),
     };
     let Some(caller) = caller else {
-        refused(EventKind::ManagementLoginFailed, "");
+        refused(EventKind::ManagementLoginFailed, &named, "");
         return EarlyReply::unauthorized().into_response();
     };
     if !slot.stand(caller.standing()) {
         return EarlyReply::busy("All connections of users are taken.", true).into_response();
     }
+    let user = caller.id.clone();
     request.extensions_mut().insert(caller);
     let response = next.run(request).await;
     if response.status() == StatusCode::FORBIDDEN {
-        refused(EventKind::ManagementDenied, "");
+        refused(EventKind::ManagementDenied, &user, "");
     }
     response
 }
@@ -172,8 +177,69 @@ fn too_soon(state: &HttpState, from: IpAddr, id: &str, password: &[u8]) -> Optio
     state.checks.guard().refusal(from, id)
 }
 
-/// Returns whether a password is right. One that was not verified before costs milliseconds, and waits in a queue.
+/// A user that has proven to be itself.
+struct ProvenUser {
+    id: String,
+    /// The rights that an authority has shown of an external user.
+    grants: Option<Arc<ExternalGrants>>,
+}
+
+impl ProvenUser {
+    fn local(id: String) -> Self {
+        Self { id, grants: None }
+    }
+
+    fn external(login: ExternalLogin) -> Self {
+        Self {
+            id: login.id,
+            grants: Some(login.grants),
+        }
+    }
+}
+
+/// Returns the user if the password is right. One that was not verified before costs milliseconds, and waits in a queue.
 async fn verify(
+    state: &HttpState,
+    from: IpAddr,
+    id: String,
+    password: Password,
+) -> Result<Option<ProvenUser>, EarlyReply> {
+    let users = state.parts.users.read();
+    if state.checks.authority_of(&users, &id).is_some() {
+        drop(users);
+        return verify_elsewhere(state, from, id, password).await;
+    }
+    let is_right = verify_here(state, from, &id, password).await?;
+    Ok(is_right.then(|| ProvenUser::local(id)))
+}
+
+/// Has the authority of an external user check its password.
+async fn verify_elsewhere(
+    state: &HttpState,
+    address: IpAddr,
+    user: String,
+    password: Password,
+) -> Result<Option<ProvenUser>, EarlyReply> {
+    let Some(authority) = state.checks.external() else {
+        return Ok(None);
+    };
+    let (tell, told) = oneshot::channel();
+    let attempt = PasswordAttempt {
+        address,
+        user,
+        password,
+    };
+    // The caller may be gone by then.
+    authority.check(attempt, Box::new(|outcome| drop(tell.send(outcome))));
+    match told.await.unwrap_or(Err(ExternalRefusal::Unavailable)) {
+        Ok(login) => Ok(Some(ProvenUser::external(login))),
+        Err(ExternalRefusal::BadCredentials | ExternalRefusal::NoRoles) => Ok(None),
+        Err(refusal) => Err(EarlyReply::busy(&format!("{refusal}."), false)),
+    }
+}
+
+/// Returns whether a local user's password is right.
+async fn verify_here(
     state: &HttpState,
     from: IpAddr,
     id: &str,
@@ -209,13 +275,16 @@ async fn verify(
 }
 
 /// Returns the authenticated user, unless it was removed in the meantime.
-fn caller(state: &HttpState, id: String) -> Option<Caller> {
+fn caller(state: &HttpState, user: ProvenUser) -> Option<Caller> {
     let users = state.parts.users.read();
-    let user = users.get(&id)?;
+    let name = match external_name(&user.id) {
+        Some(name) => users.external_user(name).map(|it| it.name().to_owned()),
+        None => Some(users.get(&user.id)?.name().to_owned()),
+    };
     Some(Caller {
-        name: user.name().to_owned(),
-        roles: users.roles_of(&id),
-        id,
+        name: name.unwrap_or_default(),
+        roles: users.roles_of_login(&user.id, user.grants.as_deref()),
+        id: user.id,
     })
 }
 

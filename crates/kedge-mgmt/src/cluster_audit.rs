@@ -3,7 +3,7 @@
 //! A command is recorded after it succeeded, with its parameters, by the node that executed it.
 //!
 //! Invariants:
-//! * A parameter whose name contains `password` is not recorded.
+//! * A parameter whose name contains `pass` is not recorded.
 //! * The size of the recorded parameters is bounded.
 
 use std::sync::Arc;
@@ -35,6 +35,9 @@ fn event(method: &Method, path: &str, form: &FormFields) -> Option<EventKind> {
             Method::DELETE => Some(EventKind::GroupDeleted),
             _ => None,
         };
+    }
+    if path == "/settings/ldap" && matches!(*method, Method::POST | Method::DELETE) {
+        return Some(EventKind::LdapSettingsChanged);
     }
     if *method != Method::POST {
         return None;
@@ -94,7 +97,7 @@ fn parameters(body: &[u8], form: &FormFields) -> Map<String, Value> {
 }
 
 fn is_secret(name: &str) -> bool {
-    name.to_ascii_lowercase().contains("password")
+    name.to_ascii_lowercase().contains("pass")
 }
 
 /// Passes a request on, and records it if it is a cluster command that succeeded.
@@ -173,7 +176,7 @@ mod tests {
             Value::Object(parameters(body, &FormFields::parse(body))).to_string()
         };
         assert_eq!(
-            of("otpNode=a&otpNode=b&password=x&newPassword=y&allowUnsafe=true"),
+            of("otpNode=a&otpNode=b&password=x&newPassword=y&bindPass=z&allowUnsafe=true"),
             r#"{"allowUnsafe":"true","otpNode":"a,b"}"#
         );
         assert_eq!(of(r#"{"password":"x","groups":[]}"#), r#"{"groups":[]}"#);

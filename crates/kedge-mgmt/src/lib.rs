@@ -37,6 +37,7 @@ mod form;
 mod groups;
 mod hosts;
 mod kedge;
+mod ldap;
 mod membership;
 mod metrics;
 mod node_names;

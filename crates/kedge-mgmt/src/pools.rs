@@ -22,9 +22,13 @@ pub(crate) async fn ping() -> Handled {
 /// `GET /whoami`.
 pub(crate) async fn whoami(call: RequestContext) -> Handled {
     let caller = &call.caller;
+    let (id, domain) = match kedge_auth::external_name(&caller.id) {
+        Some(name) => (name, "external"),
+        None => (caller.id.as_str(), "local"),
+    };
     ok(&json!({
-        "id": caller.id,
-        "domain": "local",
+        "id": id,
+        "domain": domain,
         "name": caller.name,
         "roles": caller.roles,
     }))

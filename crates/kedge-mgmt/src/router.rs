@@ -17,7 +17,7 @@ use super::request_context::{PeerConnection, RequestContext};
 use super::state::HttpState;
 use super::{
     auth, auto_failover, buckets, cluster, cluster_audit, collections, compaction, groups, hosts,
-    kedge, membership, metrics, nodes, password_policy, permissions, pools, ready, rebalance,
+    kedge, ldap, membership, metrics, nodes, password_policy, permissions, pools, ready, rebalance,
     security_headers, server_groups, threads, tls, users,
 };
 
@@ -274,6 +274,11 @@ fn cluster_routes() -> Routes {
             "/settings/passwordPolicy",
             get(password_policy::get).post(password_policy::set),
         )
+        .route(
+            "/settings/ldap",
+            get(ldap::get).post(ldap::set).delete(ldap::remove),
+        )
+        .route("/settings/ldap/validate/{trial}", post(ldap::validate))
         .route("/kedge/cluster/drain", post(rebalance::drain))
         .merge(membership_routes())
         .route("/controller/rebalance", post(rebalance::controller_start))

@@ -4,7 +4,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::extract::Path;
 use axum::http::StatusCode;
-use kedge_auth::{AuthError, Privilege, Role, Roles, User, UserChange, UserStore, roles_catalogue};
+use kedge_auth::{
+    AuthError, ExternalUser, Privilege, Role, Roles, User, UserChange, UserStore, external_id,
+    external_name, roles_catalogue,
+};
 use kedge_cluster::CLUSTER_USER;
 use kedge_node::iso_8601;
 use kedge_node::users::UsersError;
@@ -15,8 +18,10 @@ use super::form::FormFields;
 use super::reply::{EarlyReply, Handled, done, done_text, ok};
 use super::request_context::RequestContext;
 
-/// The domain of users whose passwords are stored here; `external` ones would be known elsewhere.
+/// The domain of users whose passwords are stored here.
 const LOCAL: &str = "local";
+/// The domain of users whose passwords a directory checks.
+const EXTERNAL: &str = "external";
 /// The domain of the administrator of the settings.
 const ADMIN: &str = "admin";
 
@@ -32,27 +37,52 @@ fn role_document(role: &Role, origins: &[Value]) -> Value {
     document
 }
 
-fn document(store: &UserStore, user: &User, domain: &str) -> Value {
-    let all = store.roles_of(user.id());
+/// Returns all roles of a user with their origins.
+fn role_documents(store: &UserStore, all: &Roles, own: &Roles, groups: &[&str]) -> Vec<Value> {
     let roles = all.iter().map(|role| {
-        let own = user.roles().iter().any(|own| own == role);
+        let own = own.iter().any(|own| own == role);
         let own = own.then(|| json!({ "type": "user" }));
-        let groups = user.groups().filter(|name| {
+        let groups = groups.iter().filter(|name| {
             let group = store.group(name);
             group.is_some_and(|group| group.roles().iter().any(|given| given == role))
         });
         let groups = groups.map(|name| json!({ "type": "group", "name": name }));
         role_document(role, &own.into_iter().chain(groups).collect::<Vec<_>>())
     });
+    roles.collect()
+}
+
+fn document(store: &UserStore, user: &User, domain: &str) -> Value {
+    let groups: Vec<&str> = user.groups().collect();
     json!({
         "id": user.id(),
         "domain": domain,
         "name": user.name(),
-        "roles": roles.collect::<Vec<_>>(),
-        "groups": user.groups().collect::<Vec<_>>(),
+        "roles": role_documents(store, &store.roles_of(user.id()), user.roles(), &groups),
+        "groups": groups,
         "external_groups": [],
         "password_change_date": iso_8601(user.password_change_date_s() * 1_000),
     })
+}
+
+/// Returns an external user. The groups of the directory are known only at a login.
+fn external_document(store: &UserStore, id: &str, user: &ExternalUser) -> Value {
+    let groups: Vec<&str> = user.groups().collect();
+    json!({
+        "id": id,
+        "domain": EXTERNAL,
+        "name": user.name(),
+        "roles": role_documents(store, &store.roles_of(&external_id(id)), user.roles(), &groups),
+        "groups": groups,
+        "external_groups": [],
+    })
+}
+
+fn external_documents(store: &UserStore) -> Vec<Value> {
+    let users = store.external_users();
+    users
+        .map(|(id, user)| external_document(store, id, user))
+        .collect()
 }
 
 fn unknown_user() -> EarlyReply {
@@ -83,45 +113,36 @@ pub(super) fn refusal(error: &UsersError) -> EarlyReply {
     EarlyReply::field_error(StatusCode::BAD_REQUEST, field, error.to_string())
 }
 
-fn local_only(domain: &str) -> Result<(), EarlyReply> {
-    match domain {
-        LOCAL => Ok(()),
-        "external" => Err(EarlyReply::field_error(
-            StatusCode::BAD_REQUEST,
-            "_",
-            "External users are not supported",
-        )),
-        _ => Err(EarlyReply::text(StatusCode::NOT_FOUND, "Unknown domain.")),
-    }
+fn unknown_domain() -> EarlyReply {
+    EarlyReply::text(StatusCode::NOT_FOUND, "Unknown domain.")
 }
 
 /// `GET /settings/rbac/users`: without the administrator of the settings, as clients compare the list with the users
 /// that they created.
 pub(crate) async fn list(call: RequestContext) -> Handled {
-    list_of(&call, LOCAL)
+    let mut documents = documents_of(&call, LOCAL)?;
+    documents.extend(external_documents(&call.state.parts.users.read()));
+    ok(&documents)
 }
 
-fn list_of(call: &RequestContext, domain: &str) -> Handled {
+fn documents_of(call: &RequestContext, domain: &str) -> Result<Vec<Value>, EarlyReply> {
     call.caller.require(Privilege::InspectUsers, None)?;
     let all = &call.state.parts.users;
     let users = all.read();
     // Nodes log in as a user of their own, which nobody manages.
     let people = users.list().filter(|user| user.id() != CLUSTER_USER);
     let wanted = people.filter(|user| all.is_built_in(&users, user.id()) == (domain == ADMIN));
-    let documents = wanted.map(|user| document(&users, user, domain));
-    ok(&documents.collect::<Vec<_>>())
+    Ok(wanted.map(|user| document(&users, user, domain)).collect())
 }
 
 /// `GET /settings/rbac/users/DOMAIN`; the domain `admin`, which is Kedge's own, has the administrator of the settings.
 pub(crate) async fn list_domain(call: RequestContext, Path(domain): Path<String>) -> Handled {
     call.caller.require(Privilege::InspectUsers, None)?;
-    if domain == "external" {
-        return ok(&json!([]));
+    match domain.as_str() {
+        EXTERNAL => ok(&external_documents(&call.state.parts.users.read())),
+        LOCAL | ADMIN => ok(&documents_of(&call, &domain)?),
+        _ => Err(unknown_domain()),
     }
-    if domain != ADMIN {
-        local_only(&domain)?;
-    }
-    list_of(&call, &domain)
 }
 
 /// `GET /settings/rbac/users/DOMAIN/USER`.
@@ -131,6 +152,10 @@ pub(crate) async fn get(
 ) -> Handled {
     call.caller.require(Privilege::InspectUsers, None)?;
     let users = call.state.parts.users.read();
+    if domain == EXTERNAL {
+        let user = users.external_user(&id).ok_or_else(unknown_user)?;
+        return ok(&external_document(&users, &id, user));
+    }
     match users.get(&id) {
         Some(user) if domain == LOCAL && id != CLUSTER_USER => ok(&document(&users, user, LOCAL)),
         _ => Err(unknown_user()),
@@ -204,18 +229,46 @@ fn change_of(call: &RequestContext, form: &FormFields) -> Result<UserChange, Ear
     })
 }
 
-async fn change(call: &RequestContext, id: String, change: UserChange) -> Handled {
+async fn change(
+    call: &RequestContext,
+    (domain, id): (&'static str, String),
+    change: UserChange,
+) -> Handled {
     let by = call.caller.roles.privileges(None);
     call.blocking(move |state| {
         let users = &state.parts.users;
-        users.change(|store| store.set_user(&id, &change, by, unix_secs()))
+        users.change(|store| match domain {
+            EXTERNAL => store.set_external_user(&id, &change, by),
+            _ => store.set_user(&id, &change, by, unix_secs()),
+        })
     })
     .await?
     .map_err(|error| refusal(&error))?;
     done_text()
 }
 
-/// `PUT /settings/rbac/users/local/USER`: creates or replaces a user, except the password if none is given; missing
+/// Returns the domain of a path in which users are changed.
+fn changeable(domain: &str) -> Result<&'static str, EarlyReply> {
+    match domain {
+        LOCAL => Ok(LOCAL),
+        EXTERNAL => Ok(EXTERNAL),
+        _ => Err(unknown_domain()),
+    }
+}
+
+/// Refuses a password of an external user, which is the directory's.
+fn check_domain(domain: &str, change: &UserChange) -> Result<(), EarlyReply> {
+    if domain == EXTERNAL && change.password.is_some() {
+        return Err(EarlyReply::field_error(
+            StatusCode::BAD_REQUEST,
+            "password",
+            "The password of an external user is not stored here",
+        ));
+    }
+    Ok(())
+}
+
+/// `PUT /settings/rbac/users/DOMAIN/USER`: creates or replaces a user, except the password if none is given; missing
 /// fields become empty.
 pub(crate) async fn put(
     call: RequestContext,
@@ -223,45 +276,53 @@ pub(crate) async fn put(
     form: FormFields,
 ) -> Handled {
     call.caller.require(Privilege::Users, None)?;
-    local_only(&domain)?;
+    let domain = changeable(&domain)?;
     let given = change_of(&call, &form)?;
+    check_domain(domain, &given)?;
     let whole = UserChange {
         password: given.password,
         name: Some(given.name.unwrap_or_default()),
         roles: Some(given.roles.unwrap_or_default()),
         groups: Some(given.groups.unwrap_or_default()),
     };
-    change(&call, id, whole).await
+    change(&call, (domain, id), whole).await
 }
 
-/// `PATCH /settings/rbac/users/local/USER`: changes the given fields of an existing user.
+/// `PATCH /settings/rbac/users/DOMAIN/USER`: changes the given fields of an existing user.
 pub(crate) async fn patch(
     call: RequestContext,
     Path((domain, id)): Path<(String, String)>,
     form: FormFields,
 ) -> Handled {
     call.caller.require(Privilege::Users, None)?;
-    local_only(&domain)?;
-    if !call.state.parts.users.read().exists(&id) {
+    let domain = changeable(&domain)?;
+    let users = call.state.parts.users.read();
+    let exists = match domain {
+        EXTERNAL => users.external_user(&id).is_some(),
+        _ => users.exists(&id),
+    };
+    if !exists {
         return Err(unknown_user());
     }
     let given = change_of(&call, &form)?;
-    change(&call, id, given).await
+    check_domain(domain, &given)?;
+    change(&call, (domain, id), given).await
 }
 
-/// `DELETE /settings/rbac/users/local/USER`.
+/// `DELETE /settings/rbac/users/DOMAIN/USER`.
 pub(crate) async fn remove(
     call: RequestContext,
     Path((domain, id)): Path<(String, String)>,
 ) -> Handled {
     call.caller.require(Privilege::Users, None)?;
-    if domain != LOCAL {
-        return Err(unknown_user());
-    }
+    let domain = changeable(&domain).map_err(|_| unknown_user())?;
     let by = call.caller.roles.privileges(None);
     call.blocking(move |state| {
         let users = &state.parts.users;
-        users.change(|store| store.remove_user(&id, by))
+        users.change(|store| match domain {
+            EXTERNAL => store.remove_external_user(&id, by),
+            _ => store.remove_user(&id, by),
+        })
     })
     .await?
     .map_err(|error| refusal(&error))?;
@@ -271,6 +332,12 @@ pub(crate) async fn remove(
 /// `POST /controller/changePassword`: the caller's own password.
 pub(crate) async fn change_password(call: RequestContext, form: FormFields) -> Handled {
     let id = call.caller.id.clone();
+    if external_name(&id).is_some() {
+        return Err(EarlyReply::text(
+            StatusCode::FORBIDDEN,
+            "The password of an external user is not stored here.",
+        ));
+    }
     let password = form.raw("password").unwrap_or_default();
     let password = Zeroizing::new(password.to_owned());
     let checked = call.state.parts.users.check_password(&password);

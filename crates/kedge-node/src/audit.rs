@@ -90,6 +90,8 @@ pub enum EventKind {
     AutoFailoverCountReset,
     /// The policy of passwords was changed.
     PasswordPolicyChanged,
+    /// The settings of the directory were changed or removed.
+    LdapSettingsChanged,
     /// The settings of rebalances were changed.
     RebalanceSettingsChanged,
     /// Any other change of the cluster.
@@ -119,6 +121,7 @@ impl EventKind {
             Self::ManagementDenied
             | Self::RebalanceStopped
             | Self::NodeDrained
+            | Self::LdapSettingsChanged
             | Self::RebalanceSettingsChanged
             | Self::ClusterCommand => return None,
         })
@@ -146,6 +149,7 @@ impl EventKind {
             Self::AutoFailoverDisabled => "disable auto failover",
             Self::AutoFailoverCountReset => "reset auto failover count",
             Self::PasswordPolicyChanged => "password policy",
+            Self::LdapSettingsChanged => "modify ldap settings",
             Self::RebalanceSettingsChanged => "modify rebalance settings",
             Self::ClusterCommand => "cluster command",
         }
@@ -195,8 +199,14 @@ impl<'e> AuditEvent<'e> {
         }
         put("name", self.kind.name().into());
         if !self.user.is_empty() {
-            let user = cut(self.user);
-            put("real_userid", json!({ "domain": "local", "user": user }));
+            let (domain, user) = match kedge_auth::external_name(self.user) {
+                Some(name) => ("external", name),
+                None => ("local", self.user),
+            };
+            put(
+                "real_userid",
+                json!({ "domain": domain, "user": cut(user) }),
+            );
         }
         if let Some(peer) = self.peer {
             let ip = peer.ip().to_canonical().to_string();
@@ -580,6 +590,12 @@ mod tests {
             "reason": "no \"right\"\n",
         });
         assert_eq!(serde_json::from_slice::<Value>(&line).unwrap(), expected);
+        let line = AuditEvent::new(EventKind::LoggedIn, "^ada").line(0);
+        let line: Value = serde_json::from_slice(&line).unwrap();
+        assert_eq!(
+            line["real_userid"],
+            json!({ "domain": "external", "user": "ada" })
+        );
         let line = AuditEvent::new(EventKind::ManagementDenied, "").line(0);
         let expected = json!({
             "timestamp": "1970-01-01T00:00:00.000Z",

@@ -3,6 +3,7 @@
 pub mod audit;
 mod client_source;
 pub mod coordination;
+pub mod external;
 mod hash_upgrades;
 
 pub mod http_client;

@@ -15,6 +15,7 @@ use kedge_coordinator::cluster::{ClusterNode, ClusterSetup, check_alone};
 use kedge_coordinator::replication::Replicator;
 use kedge_disk::Disk;
 use kedge_executor::{ExecutorConfig as PoolsConfig, ScheduleError};
+use kedge_external::Authority;
 use kedge_frontend::{
     Frontend, FrontendConfig, FrontendLimits, FrontendParts, FrontendSetup, Listeners,
     MemcachedGate, MemcachedRules, MemcachedService, Metrics,
@@ -125,6 +126,7 @@ pub struct Server {
     frontend: Frontend,
     http: HttpHandle,
     tls: Option<ServerTls>,
+    external: Arc<Authority>,
 }
 
 /// The addresses of the listening sockets, with real ports.
@@ -183,7 +185,7 @@ impl Server {
         let hosts = allowed_hosts(&mut config);
         let outer = (&environment, addresses);
         let node = open_node(&mut config, &registry, &replicator, outer)?;
-        let checks = start_checks(&config, &environment, &pools)?;
+        let (checks, external) = start_checks(&config, &environment, &pools)?;
         let parts = FrontendParts {
             registry: registry.clone(),
             users: environment.users,
@@ -229,6 +231,7 @@ impl Server {
             frontend,
             http,
             tls,
+            external,
         })
     }
 
@@ -327,6 +330,7 @@ impl Server {
         self.replicator.stop();
         let left = self.frontend.stop(deadline);
         self.http.stop();
+        self.external.stop();
         if let Some((node, thread)) = self.node {
             node.stop();
             // A panic of the thread was reported when it happened.
@@ -479,26 +483,36 @@ fn start_node(node: Arc<ClusterNode>) -> Result<(Arc<ClusterNode>, JoinHandle<()
     Ok((node, thread))
 }
 
-/// Starts the tasks that verify passwords and save their hashes.
+/// Starts the tasks that verify passwords and save their hashes, and creates the authority of external users.
 fn start_checks(
     config: &ServerConfig,
     environment: &ServerEnvironment,
     pools: &TaskPools,
-) -> Result<PasswordChecks, ServerError> {
+) -> Result<(PasswordChecks, Arc<Authority>), ServerError> {
     let hashes = environment.users.save_hashes_by(pools);
     hashes.map_err(no_task("the task of password hashes"))?;
     let checks = PasswordChecks::start(pools).map_err(no_task("the task of logins"))?;
-    Ok(checks
+    let checks = checks
         .with_delays(config.login_delays, environment.clock.clone())
-        .with_memory_return(environment.return_memory))
+        .with_memory_return(environment.return_memory);
+    let (users, clock) = (environment.users.clone(), environment.clock.clone());
+    let external = Authority::new(users, checks.guard().clone(), clock);
+    let external =
+        external.map_err(|error| no_start("logins of external users")(io::Error::other(error)))?;
+    let external = Arc::new(external);
+    Ok((checks.with_external(external.clone()), external))
 }
 
 /// The statistics of the server as a whole.
 fn statistics(frontend: &Frontend, parts: &FrontendParts) -> ServerStats {
     let of_clients = frontend.statistics();
+    let external = parts.checks.external().cloned();
     let (replication, registry) = (parts.replication.clone(), parts.registry.clone());
     Box::new(move |each| {
         of_clients.stats(each);
+        if let Some(external) = &external {
+            external.stats(each);
+        }
         replication.stats(each);
         registry.stats(each);
     })

@@ -176,6 +176,10 @@ ranks! {
         PasswordQueue = "`PasswordChecks::queue`";
     60, "failed logins by user and address", "front-end threads, management, the task `authentication`", "a search for the entry that gives way":
         LoginFailures = "`LoginGuard::failures`";
+    60, "logins of external users that were verified", "front-end threads, management, the thread `kedge-external`", "a search for the login that gives way":
+        ExternalLogins = "`Authority::cache`";
+    60, "logins of external users that wait for a directory", "front-end threads, management, the thread `kedge-external`", "nothing":
+        ExternalWaiting = "`Authority::waiting`";
     60, "hashes of proven passwords that wait to be saved", "the task `authentication`, management, the task `password_hashes`", "nothing":
         HashUpgradesWaiting = "`HashUpgrades::waiting`";
     60, "connections without a login", "front-end threads, the thread `kedge-accept`", "nothing":

@@ -33,6 +33,9 @@ pub enum TlsError {
         /// The missing object: `certificate`, `private key`.
         missing: &'static str,
     },
+    /// The authorities of a service's certificate cannot be used.
+    #[error("the authorities of certificates cannot be used: {0}")]
+    Authorities(String),
     /// A certificate cannot be parsed.
     #[error("a certificate in {} cannot be used: {why}", path.display())]
     Certificate {

@@ -22,6 +22,7 @@ mod metrics;
 mod names;
 mod provider;
 mod server;
+mod service;
 
 pub use auto::{AutoFiles, ensure as ensure_auto};
 pub use certificate::{CertificateInfo, fingerprint_of};
@@ -36,6 +37,7 @@ pub use metrics::{FailureReason, TlsMetrics};
 pub use names::{NameRule, NameRules, NameSource, user_name};
 pub use provider::{MinVersion, cipher_suite_names};
 pub use server::{ServerTls, TlsOptions, TlsStatus};
+pub use service::{ServiceTrust, service_config};
 
 // The connection types of the ports, in one version.
 pub use rustls;

@@ -68,6 +68,10 @@ pub const PASSWORD_CHECKS_WAITING_MAX: usize = 1_024;
 pub const PASSWORD_CHECKS_PER_ADDRESS_MAX: usize = 512;
 /// Largest number of queued password checks from one address for one user.
 pub const PASSWORD_CHECKS_PER_USER_MAX: usize = 256;
+/// Largest number of logins of external users that wait for a directory.
+pub const EXTERNAL_LOGINS_WAITING_MAX: usize = 1_024;
+/// Largest number of logins of external users from one address, or from one 64-bit network with IPv6, that wait for a directory.
+pub const EXTERNAL_LOGINS_PER_ADDRESS_MAX: usize = 512;
 /// Largest number of connections of the management port.
 pub const MGMT_CONNECTIONS_MAX: usize = 512;
 /// Largest number of management connections without a successful login.
@@ -159,6 +163,7 @@ pub const STAT_COUNTED_ITEMS_MAX: usize = 50_000;
 
 const _: () = assert!(PASSWORD_CHECKS_PER_USER_MAX < PASSWORD_CHECKS_PER_ADDRESS_MAX);
 const _: () = assert!(PASSWORD_CHECKS_PER_ADDRESS_MAX < PASSWORD_CHECKS_WAITING_MAX);
+const _: () = assert!(EXTERNAL_LOGINS_PER_ADDRESS_MAX < EXTERNAL_LOGINS_WAITING_MAX);
 const _: () = assert!(MGMT_UNAUTHENTICATED_PER_ADDRESS_MAX < MGMT_UNAUTHENTICATED_MAX);
 // Each node has two requests open to each other node: one for its status, and one on behalf of a user.
 const _: () = assert!(MGMT_KEPT_FOR_NODES >= 2 * (CLUSTER_NODES_MAX - 1));

@@ -86,6 +86,10 @@ const THREADS: Reserved = Reserved {
         ),
         ("crates/kedge-executor/src/worker_threads.rs", "the pools"),
         (
+            "crates/kedge-external/src/runtime.rs",
+            "waits for a directory of users",
+        ),
+        (
             "crates/kedge-faulty-disk/src/lib.rs",
             "serves the file system of a test",
         ),

@@ -150,10 +150,10 @@ fn damaged_documents_are_rejected_with_named_errors() {
         documents.insert(name.to_owned(), text.replace(from, to).into_bytes());
         read(&documents).unwrap_err()
     };
-    let newer = changed(COMMON_DOCUMENT, "\"version\":1", "\"version\":2");
+    let newer = changed(COMMON_DOCUMENT, "\"version\":1", "\"version\":3");
     assert!(matches!(
         newer,
-        AuthError::UnsupportedVersion { found: 2, .. }
+        AuthError::UnsupportedVersion { found: 3, .. }
     ));
     let iterations = changed(COMMON_DOCUMENT, "4096", "1");
     let problem = StoreProblem::Iterations;

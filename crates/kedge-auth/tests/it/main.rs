@@ -1,6 +1,7 @@
 //! The crate through its public interface.
 
 mod documents;
+mod external;
 mod groups;
 mod hostile;
 mod login;

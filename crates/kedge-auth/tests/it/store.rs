@@ -332,13 +332,13 @@ fn corrupt_store_files_are_rejected_with_named_errors() {
         supported: STORE_VERSION,
     };
     for (from, to, error) in [
-        ("\"version\": 4", "\"version\": 5", version(5)),
+        ("\"version\": 4", "\"version\": 6", version(6)),
         ("\"version\": 4", "\"version\": 0", version(0)),
         // What a later version looks like inside does not matter.
         (
             "\"version\": 4,\n  \"fallback_salt_key\"",
-            "\"version\": 5, \"else\"",
-            version(5),
+            "\"version\": 6, \"else\"",
+            version(6),
         ),
         (
             "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=",

@@ -32,8 +32,8 @@ pub(super) fn select_bucket(
     } else {
         let name = std::str::from_utf8(select.name).map_err(|_| REFUSED)?;
         let bucket = shared.registry.get(name).ok_or(REFUSED)?;
-        let may = match (command.session.login.user(), command.session.kind()) {
-            (Some(user), _) => Rights::of(&users, user, Some(name)).allow(Rights::ACCESS),
+        let may = match (command.session.login.roles(&users), command.session.kind()) {
+            (Some(roles), _) => Rights::of(&roles, Some(name)).allow(Rights::ACCESS),
             (None, ConnectionKind::Couchbase) => false,
             // Without a login, plain memcached clients have the bucket of their port only.
             (None, ConnectionKind::Memcached) => shared.memcached.bucket.as_deref() == Some(name),
@@ -52,9 +52,9 @@ pub(super) fn list_buckets(
 ) -> Result<CommandOutcome, CommandFailure> {
     HeaderOnly::decode(command.request)?;
     let shared = command.turn.shared;
-    let users = shared.users.read();
-    let seen = |name: &str| match command.session.login.user() {
-        Some(user) => users.allows(user, Privilege::Access, Some(name)),
+    let roles = command.session.login.roles(&shared.users.read());
+    let seen = |name: &str| match &roles {
+        Some(roles) => roles.allows(Privilege::Access, Some(name)),
         None => shared.memcached.bucket.as_deref() == Some(name),
     };
     let buckets = shared.registry.list();

@@ -118,9 +118,8 @@ pub(super) fn check_whole_node(
     shared: &ServerContext,
     session: &Session,
 ) -> Result<(), CommandFailure> {
-    let users = shared.users.read();
-    let may = |user: &str| users.allows(user, Privilege::Stats, None);
-    if session.login.user().is_some_and(may) {
+    let roles = session.login.roles(&shared.users.read());
+    if roles.is_some_and(|roles| roles.allows(Privilege::Stats, None)) {
         Ok(())
     } else {
         Err(session.privileges.rights().denied(Rights::STATS))
@@ -129,11 +128,8 @@ pub(super) fn check_whole_node(
 
 /// Returns true if the user may read the statistics of a bucket.
 pub(super) fn may_see_bucket(shared: &ServerContext, session: &Session, bucket: &str) -> bool {
-    match session.login.user() {
-        Some(user) => {
-            let users = shared.users.read();
-            users.allows(user, Privilege::Stats, Some(bucket))
-        }
+    match session.login.roles(&shared.users.read()) {
+        Some(roles) => roles.allows(Privilege::Stats, Some(bucket)),
         None => session
             .bucket
             .as_ref()

@@ -2,7 +2,7 @@
 //!
 //! A login replaces the one before only at its end; a failed login leaves a connection of the KV port without a user.
 
-use kedge_auth::{Mechanism, ServerSession, ServerStep, UserStore, random_nonce};
+use kedge_auth::{LoginFailure, Mechanism, ServerSession, ServerStep, UserStore, random_nonce};
 use kedge_node::audit::{AuditEvent, EventKind};
 use kedge_node::output::Output;
 use kedge_protocol::binary::commands::{HeaderOnly, SaslStart};
@@ -12,7 +12,7 @@ use zeroize::Zeroizing;
 
 use super::context::{CommandContext, CommandOutcome};
 use crate::inbox::LoginResult;
-use crate::login::{LoginJob, claimed_user, note};
+use crate::login::{LoginJob, claimed_user, note, remembered};
 use crate::metrics::Metrics;
 use crate::server_context::ServerContext;
 use crate::session::{CommandFailure, Composer, ReplyKind, Session, SessionTurn};
@@ -62,6 +62,9 @@ pub(super) fn auth(
     };
     let users = shared.users.read();
     let is_plain = mechanism == Mechanism::Plain;
+    if is_plain && let Some(login) = remembered(&shared.checks, &users, start.message) {
+        return answer_step(command, login);
+    }
     if is_plain {
         check_plain_delay(command.session, shared, start.message)?;
     }
@@ -80,7 +83,7 @@ pub(super) fn auth(
         let user = session.claimed_user().unwrap_or_default();
         check_delay(command.session, shared, user)?;
     }
-    answer_step(command, LoginResult { session, step })
+    answer_step(command, LoginResult::local(session, step))
 }
 
 /// Refuses a message of PLAIN as [`check_delay`] does, unless its password was verified before.
@@ -137,7 +140,7 @@ pub(super) fn step(
         ServerStep::Failed
     };
     let session = *session;
-    answer_step(command, LoginResult { session, step })
+    answer_step(command, LoginResult::local(session, step))
 }
 
 /// Answers a step of a login that needs no slow password check.
@@ -221,7 +224,7 @@ pub(crate) fn submit_login(
 /// Takes the result of a step of a login. After the last step the session belongs to the user.
 ///
 /// # Errors
-/// `AuthError` without a reason: an unknown user must look like a wrong password.
+/// `AuthError` without a reason: an unknown user must look like a wrong password. `TemporaryFailure` if a directory does not answer.
 pub(crate) fn take_login(
     session: &mut Session,
     turn: &mut SessionTurn<'_>,
@@ -236,7 +239,7 @@ pub(crate) fn take_login(
                 return Err(Status::TemporaryFailure);
             }
             audit_login(session, turn.shared, EventKind::LoggedIn, user, "");
-            session.login.log_in(user);
+            session.login.log_in(user, login.grants.clone());
             on_user_changed(session, turn.shared);
         }
         ServerStep::Failed => {
@@ -248,7 +251,11 @@ pub(crate) fn take_login(
             Metrics::count(&turn.shared.metrics.auth_errors);
             session.login.log_out();
             on_user_changed(session, turn.shared);
-            return Err(Status::AuthError);
+            return Err(match why {
+                // It says nothing about the password.
+                Some(LoginFailure::Unavailable) => Status::TemporaryFailure,
+                _ => Status::AuthError,
+            });
         }
     }
     Ok(login.step)

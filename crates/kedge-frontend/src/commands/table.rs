@@ -467,7 +467,7 @@ commands! {
         [EvictKey, DropPrivilege, AdjustTimeofday, EwouldblockCtl] "for the original's own tests";
         [AuditPut, AuditConfigReload] "only the server writes its audit log";
         [IsaslRefresh, RbacRefresh] "changes of users take effect at once";
-        [UpdateExternalUserPermissions, AuthProvider, RegisterAuthToken] "there are no external users";
+        [UpdateExternalUserPermissions, AuthProvider, RegisterAuthToken] "the server asks the [directory](guides/external-users.md) itself, without a separate manager";
         [SetBucketThrottleProperties, SetBucketDataLimitExceeded, SetNodeThrottleProperties] "clients are not throttled";
         [SetActiveEncryptionKeys, PruneEncryptionKeys] "the server's files are not encrypted";
         [DownloadSnapshot] "a node decides itself when it copies files";

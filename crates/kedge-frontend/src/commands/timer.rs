@@ -38,7 +38,7 @@ pub(super) fn get(
             vec![shared.registry.get(name).ok_or(Status::KeyNotFound)?]
         }
     };
-    let users = shared.users.read();
+    let roles = command.session.login.roles(&shared.users.read());
     let mut sum = TimingSnapshot::default();
     for bucket in buckets {
         let selected = command
@@ -46,8 +46,8 @@ pub(super) fn get(
             .bucket
             .as_ref()
             .is_some_and(|b| b.name() == bucket.name());
-        let rights = match command.session.login.user() {
-            Some(user) => Rights::of(&users, user, Some(bucket.name())),
+        let rights = match &roles {
+            Some(roles) => Rights::of(roles, Some(bucket.name())),
             None if selected => command.session.privileges.rights(),
             None => Rights::NONE,
         };

@@ -2,8 +2,9 @@
 //! without a login.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
-use kedge_auth::ServerSession;
+use kedge_auth::{ExternalGrants, Roles, ServerSession, UserStore};
 use kedge_cluster::CLUSTER_USER;
 use kedge_protocol::binary::ConnectionKind;
 
@@ -19,6 +20,8 @@ pub(crate) struct LoginState {
     is_required: bool,
     /// The user that logged in.
     user: Option<Box<str>>,
+    /// The rights that an authority has shown of an external user at the login.
+    grants: Option<Arc<ExternalGrants>>,
     /// True if the user is one of the memcached port's `authfile`.
     is_of_auth_file: bool,
     /// The SASL exchange in progress.
@@ -35,6 +38,7 @@ impl LoginState {
         Self {
             is_required,
             user: None,
+            grants: None,
             is_of_auth_file: false,
             exchange: None,
             unauthenticated: None,
@@ -45,6 +49,12 @@ impl LoginState {
     /// The user that logged in. A user of the `authfile` has the prefix `authfile:`.
     pub(crate) fn user(&self) -> Option<&str> {
         self.user.as_deref()
+    }
+
+    /// The roles of the user that logged in, which may have changed since.
+    pub(crate) fn roles(&self, users: &UserStore) -> Option<Roles> {
+        let user = self.user()?;
+        Some(users.roles_of_login(user, self.grants.as_deref()))
     }
 
     /// Returns true if commands on documents are allowed as far as the login is concerned. The memcached port needs no login
@@ -69,9 +79,10 @@ impl LoginState {
         self.exchange.take()
     }
 
-    /// A user of the server has logged in.
-    pub(crate) fn log_in(&mut self, user: &str) {
+    /// A user of the server has logged in, or an external one with these grants.
+    pub(crate) fn log_in(&mut self, user: &str, grants: Option<Arc<ExternalGrants>>) {
         self.user = Some(user.into());
+        self.grants = grants;
         self.is_of_auth_file = false;
     }
 
@@ -79,6 +90,7 @@ impl LoginState {
     pub(crate) fn log_in_of_auth_file(&mut self, user: &str) {
         // A user of the server has no colon in its name, so the two cannot be confused.
         self.user = Some(format!("authfile:{user}").into());
+        self.grants = None;
         self.is_of_auth_file = true;
     }
 
@@ -86,6 +98,7 @@ impl LoginState {
     pub(crate) fn log_out(&mut self) {
         self.exchange = None;
         self.user = None;
+        self.grants = None;
         self.is_of_auth_file = false;
     }
 

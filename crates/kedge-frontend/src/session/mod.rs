@@ -274,9 +274,9 @@ impl Session {
         let bucket = self.bucket.as_deref().map(Bucket::name);
         let is_memcacheds = bucket.is_none() || bucket == shared.memcached.bucket.as_deref();
         let is_guest = self.kind() == ConnectionKind::Memcached && self.login.is_memcached_guest();
-        let user = self.login.user();
+        let roles = self.login.roles(users);
         self.privileges =
-            EffectivePrivileges::compute(users, user, bucket, is_memcacheds && is_guest);
+            EffectivePrivileges::compute(roles.as_ref(), bucket, is_memcacheds && is_guest);
     }
 
     /// Lists the connection as its login requires.

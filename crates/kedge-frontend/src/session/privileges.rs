@@ -3,7 +3,7 @@
 //! Most users have their privileges in the whole bucket: for them a check costs one AND. Users with roles for scopes or
 //! collections pay for a comparison of names, and only where the privileges in the whole bucket do not suffice.
 
-use kedge_auth::{PartialPrivileges, UserStore};
+use kedge_auth::{PartialPrivileges, Roles};
 use kedge_types::Manifest;
 
 use super::Rights;
@@ -27,23 +27,21 @@ impl From<Rights> for EffectivePrivileges {
 }
 
 impl EffectivePrivileges {
-    /// The privileges of `user` in `bucket`, or on the node without one. A guest has those of every memcached client, too.
+    /// The privileges of a user with these roles in `bucket`, or on the node without one. A guest has those of every memcached
+    /// client, too.
     pub(crate) fn compute(
-        users: &UserStore,
-        user: Option<&str>,
+        roles: Option<&Roles>,
         bucket: Option<&str>,
         is_memcached_guest: bool,
     ) -> Self {
-        let own = user.map_or(Rights::NONE, |user| Rights::of(users, user, bucket));
+        let own = roles.map_or(Rights::NONE, |roles| Rights::of(roles, bucket));
         let rights = if is_memcached_guest {
             Rights::MEMCACHED.and(own)
         } else {
             own
         };
-        let parts = match (user, bucket) {
-            (Some(user), Some(bucket)) if rights != Rights::ALL => {
-                users.roles_of(user).parts(bucket)
-            }
+        let parts = match (roles, bucket) {
+            (Some(roles), Some(bucket)) if rights != Rights::ALL => roles.parts(bucket),
             _ => Vec::new(),
         };
         Self { rights, parts }

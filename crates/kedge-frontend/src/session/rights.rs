@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use kedge_auth::{Privilege, Privileges, UserStore};
+use kedge_auth::{Privilege, Privileges, Roles};
 use kedge_bucket::Bucket;
 use kedge_protocol::binary::Feature;
 use kedge_types::{CollectionId, Status};
@@ -46,9 +46,9 @@ impl Rights {
         .and(Self::STATS)
         .and(Self::FLUSH);
 
-    /// The privileges of `user` in all of `bucket`, or on the node when there is none.
-    pub(crate) fn of(users: &UserStore, user: &str, bucket: Option<&str>) -> Self {
-        Self(users.roles_of(user).privileges(bucket))
+    /// The privileges that roles give in all of `bucket`, or on the node when there is none.
+    pub(crate) fn of(roles: &Roles, bucket: Option<&str>) -> Self {
+        Self(roles.privileges(bucket))
     }
 
     /// The names of its privileges.
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn roles_map_to_rights() {
-        let mut users = UserStore::new().unwrap();
+        let mut users = kedge_auth::UserStore::new().unwrap();
         for (user, roles) in [
             ("root", "admin"),
             ("app", "bucket_full_access[default]"),
@@ -235,7 +235,7 @@ mod tests {
             ("nobody", "default", Rights::NONE),
         ] {
             assert_eq!(
-                Rights::of(&users, user, Some(bucket)),
+                Rights::of(&users.roles_of(user), Some(bucket)),
                 expected,
                 "{user} on {bucket}"
             );

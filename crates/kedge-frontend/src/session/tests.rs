@@ -161,7 +161,7 @@ impl Rig {
         let mut session = Session::new(ConnectionId::new(0, 5, 77), port, local, peer, &shared);
         let bucket = shared.registry.get("default").unwrap();
         if port == Port::Kv {
-            session.login.log_in("app");
+            session.login.log_in("app", None);
             session.bucket = Some(bucket.clone());
             session.refresh(&shared);
         }

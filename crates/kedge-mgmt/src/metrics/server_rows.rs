@@ -167,6 +167,42 @@ pub(crate) const SERVER: &[MetricRow] = &[
         "Logins, also to management, that were refused for coming too soon after wrong passwords",
     ),
     (
+        "ldap_checks",
+        "kedge_ldap_checks",
+        true,
+        "Passwords of external users that a directory was asked for",
+    ),
+    (
+        "ldap_refused",
+        "kedge_ldap_refused",
+        true,
+        "Passwords of external users that a directory refused",
+    ),
+    (
+        "ldap_failed",
+        "kedge_ldap_failed",
+        true,
+        "Passwords of external users for which the directory had no answer",
+    ),
+    (
+        "ldap_remembered",
+        "kedge_ldap_remembered",
+        true,
+        "Logins of external users that were remembered, without a question to the directory",
+    ),
+    (
+        "ldap_waiting",
+        "kedge_ldap_waiting",
+        false,
+        "Logins of external users that wait for a directory",
+    ),
+    (
+        "ldap_cached_users",
+        "kedge_ldap_cached_users",
+        false,
+        "External users whose logins are remembered",
+    ),
+    (
         "client_connections",
         "kedge_kv_client_connections",
         false,

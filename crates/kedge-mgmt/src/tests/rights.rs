@@ -71,6 +71,7 @@ fn filled(path: &str) -> String {
         ("{name}", "get"),
         ("{uid}", "0"),
         ("{id}", "0"),
+        ("{trial}", "connectivity"),
     ];
     let fill = |path: String, (parameter, name): (&str, &str)| path.replace(parameter, name);
     let filled = names.into_iter().fold(path.to_owned(), fill);

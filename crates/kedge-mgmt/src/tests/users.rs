@@ -130,11 +130,6 @@ fn invalid_users_are_rejected_by_field() {
         400
     );
     assert_eq!(
-        root.request("PUT", &format!("{USERS}/external/x"), "roles=admin")
-            .status,
-        400
-    );
-    assert_eq!(
         root.request("PUT", &format!("{USERS}/moon/x"), "roles=admin")
             .status,
         404

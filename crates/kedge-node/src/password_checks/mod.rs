@@ -17,6 +17,7 @@ mod guard;
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 
+use kedge_auth::UserStore;
 use kedge_executor::{Executor, Next, ScheduleError, TaskContext, TaskId, TaskSpec};
 use kedge_sync::{RankedMutex, ranks::PasswordQueue};
 use kedge_types::limits::{
@@ -28,6 +29,7 @@ pub use self::delays::LoginDelays;
 use self::fair::{FairQueue, QueueLimits};
 pub use self::guard::LoginGuard;
 use crate::abort_on_panic;
+use crate::external::{ExternalAuthority, ExternalLogin};
 use crate::pools::TaskPools;
 use crate::tasks::AUTHENTICATION;
 
@@ -58,6 +60,7 @@ pub struct PasswordChecks {
     task: TaskId,
     guard: Arc<LoginGuard>,
     return_memory: Arc<OnceLock<fn()>>,
+    external: Option<Arc<dyn ExternalAuthority>>,
 }
 
 impl std::fmt::Debug for PasswordChecks {
@@ -89,6 +92,7 @@ impl PasswordChecks {
             executor,
             task,
             return_memory,
+            external: None,
             guard: Arc::new(LoginGuard::new(
                 LoginDelays::NONE,
                 Arc::new(SystemClock::new()),
@@ -111,6 +115,39 @@ impl PasswordChecks {
     pub fn with_memory_return(self, return_memory: fn()) -> Self {
         self.return_memory.get_or_init(|| return_memory);
         self
+    }
+
+    /// Sets the authority of external users.
+    #[must_use]
+    pub fn with_external(self, authority: Arc<dyn ExternalAuthority>) -> Self {
+        Self {
+            external: Some(authority),
+            ..self
+        }
+    }
+
+    /// Returns the authority of external users.
+    #[must_use]
+    pub fn external(&self) -> Option<&Arc<dyn ExternalAuthority>> {
+        self.external.as_ref()
+    }
+
+    /// Returns the authority that checks the password of this user, if it is none of these.
+    #[must_use]
+    pub fn authority_of(&self, users: &UserStore, user: &str) -> Option<&dyn ExternalAuthority> {
+        let authority = self.external.as_deref()?;
+        users.asks_directory(user).then_some(authority)
+    }
+
+    /// Returns the login of an external user that was verified recently with this password.
+    #[must_use]
+    pub fn remembered(
+        &self,
+        users: &UserStore,
+        user: &str,
+        password: &[u8],
+    ) -> Option<ExternalLogin> {
+        self.authority_of(users, user)?.remembered(user, password)
     }
 
     /// Returns the judge of attempts that come too soon after wrong passwords.
