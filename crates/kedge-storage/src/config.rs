@@ -1,5 +1,9 @@
 //! The configuration of a bucket's files.
 
+use std::sync::Arc;
+
+use kedge_encryption::Keyring;
+
 /// Settings of a [`crate::Storage`].
 #[derive(Debug, Clone)]
 pub struct StorageConfig {
@@ -14,6 +18,8 @@ pub struct StorageConfig {
     /// Memory limit of the node cache of one open file, in bytes. Interior nodes need about 16 bytes per document;
     /// leaves that lookups have read need 60 bytes per document and more.
     pub file_cache_bytes_max: usize,
+    /// Keys of encrypted files; `None` leaves all files in plain text.
+    pub keyring: Option<Arc<Keyring>>,
 }
 
 impl StorageConfig {
@@ -26,6 +32,7 @@ impl StorageConfig {
             max_open_files: 4096,
             open_files_bytes_max: 256 << 20,
             file_cache_bytes_max: 1 << 20,
+            keyring: None,
         }
     }
 }

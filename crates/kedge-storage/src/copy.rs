@@ -33,6 +33,12 @@ impl FileView {
         self.file().header().live_count()
     }
 
+    /// Returns `true` if the file is encrypted with a key of this node, so that no other node can read a copy.
+    #[must_use]
+    pub fn is_encrypted(&self) -> bool {
+        self.file().key_id().is_some()
+    }
+
     /// Reads bytes of the file for a copy, within [`FileView::copy_bytes`].
     ///
     /// # Errors
@@ -84,7 +90,7 @@ impl Storage {
     /// Damage of the copy, [`StorageError::State`], and disk errors.
     pub fn complete_copy(&self, copy: FileCopy) -> Result<CompleteCopy, StorageError> {
         copy.file.sync_data()?;
-        let file = Snapshot::open(&*self.disk, &copy.path, &self.options)?;
+        let file = Snapshot::open(&*self.disk, &copy.path, &self.options.to_open())?;
         let high_seqno = file.header().update_seqno();
         let mut document = VbMetadata::read(&file)?.document;
         let is_sound = document.check_snapshot(high_seqno) != SnapshotRange::Unusable;
@@ -111,7 +117,7 @@ impl Storage {
         state: impl FnOnce(&PersistedState) -> PersistedState,
     ) -> Result<(), StorageError> {
         let mut copy = complete.copy;
-        let mut writer = Writer::open(&*self.disk, &copy.path, &self.options)?;
+        let mut writer = Writer::open(&*self.disk, &copy.path, &self.options.to_open())?;
         let file = writer.snapshot();
         let source = VbMetadata::read(&file)?;
         let none = MetadataChanges::default();
@@ -123,8 +129,8 @@ impl Storage {
         writer.commit(now_ns)?;
         let _alone = self.slot(vb).maintenance().exclusive(&self.pauses);
         let mut guard = self.writer(vb);
-        let (header, bytes) = (writer.header().clone(), writer.file_bytes());
-        let installed = guard.install_file(&copy.path, &header, bytes, metadata);
+        let (newest, bytes) = (writer.snapshot(), writer.file_bytes());
+        let installed = guard.install_file(&copy.path, &newest, bytes, metadata);
         match &installed {
             Ok(()) => {
                 copy.is_installed = true;

@@ -76,6 +76,18 @@ pub enum StorageError {
         /// Offset of the newest header according to the catalog, in bytes.
         committed_at: u64,
     },
+    /// The bucket's keyring does not have the key of a file.
+    #[error(
+        "{} is encrypted with the data key {key_id}, which is not in the bucket's {}: put the right one there from a backup \
+         while the server is stopped. The file stays as it is",
+        file.display(), kedge_encryption::KEYRING_FILE
+    )]
+    KeyMissing {
+        /// The file.
+        file: PathBuf,
+        /// The name of the key.
+        key_id: String,
+    },
     /// An exclusive operation on the vBucket's file is in progress. The call may succeed later.
     #[error("the file of vBucket {vb} is being compacted, rolled back or replaced already")]
     Busy {
@@ -121,6 +133,7 @@ impl StorageError {
             StorageError::File(error) => error.is_damage(),
             StorageError::Directory(_)
             | StorageError::NewerCatalog { .. }
+            | StorageError::KeyMissing { .. }
             | StorageError::Busy { .. }
             | StorageError::Import { .. } => false,
             StorageError::State { .. }

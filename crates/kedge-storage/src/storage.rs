@@ -10,6 +10,7 @@ use kedge_disk::{Disk, ObservedDisk};
 use kedge_types::{CollectionId, VbId};
 
 use crate::catalog::FileCatalog;
+use crate::keys::FileOptions;
 use crate::maintenance::StopFlag;
 use crate::names::find_files;
 use crate::open_files::{OpenFileLimits, OpenFiles};
@@ -26,7 +27,7 @@ use crate::{StorageConfig, StorageError, metered};
 pub struct Storage {
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) dir: PathBuf,
-    pub(crate) options: Options,
+    pub(crate) options: FileOptions,
     pub(crate) open_files: OpenFiles,
     pub(crate) counters: Arc<StorageCounters>,
     pub(crate) stopping: StopFlag,
@@ -78,11 +79,14 @@ impl Storage {
         Ok(Storage {
             disk,
             dir: dir.to_owned(),
-            options: Options {
-                on_damage: OnDamage::Refuse,
-                keys: Vec::new(),
-                cache_bytes_max: config.file_cache_bytes_max,
-                cache_leaves: true,
+            options: FileOptions {
+                plain: Options {
+                    on_damage: OnDamage::Refuse,
+                    keys: Vec::new(),
+                    cache_bytes_max: config.file_cache_bytes_max,
+                    cache_leaves: true,
+                },
+                keyring: config.keyring.clone(),
             },
             open_files: OpenFiles::new(config.vbuckets, limits(config)),
             counters: Arc::default(),

@@ -89,6 +89,8 @@ ranks! {
         ClusterJudge = "`ClusterNode::disk_judge`";
     25, "the state of a node that runs alone, and its marks", "management, start-up", "writes of `cluster.json`":
         AloneState = "`StateFile::kept`";
+    25, "changes of the data keys of a bucket, one at a time", "whoever changes them", "the write of `encryption.keys`":
+        KeyringChange = "`Keyring::change`";
     30, "the list of state files in a directory, while a name is added", "whoever saves one of them", "reads and writes of `files.json`":
         StateFiles = "`CHANGE` of `state_files`";
     30, "the listeners for new revisions", "management", "the listeners, which only leave a message for each front-end thread":

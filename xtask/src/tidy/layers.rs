@@ -9,7 +9,7 @@ use super::Finding;
 
 /// The layer of every crate. An edge may only go from a higher number to a lower one, so crates of one layer do not
 /// know each other, and those of the lowest stand alone. `docs/architecture.md` says what each owns.
-const LAYERS: [(&str, u8); 30] = [
+const LAYERS: [(&str, u8); 31] = [
     ("kedge-sync", 0),
     ("kedge-types", 0),
     ("kedge-executor", 0),
@@ -19,6 +19,7 @@ const LAYERS: [(&str, u8); 30] = [
     ("kedge-disk", 1),
     ("kedge-faulty-disk", 1),
     ("kedge-tls", 1),
+    ("kedge-encryption", 2),
     ("kedge-log", 2),
     ("kedge-couchstore", 2),
     ("kedge-vbucket", 2),

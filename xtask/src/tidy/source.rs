@@ -84,6 +84,10 @@ const THREADS: Reserved = Reserved {
             "crates/kedge-executor/src/clock/ticks.rs",
             "ends once it has measured the processor's counter",
         ),
+        (
+            "crates/kedge-encryption/src/master/source.rs",
+            "reads the output of the command for the master key",
+        ),
         ("crates/kedge-executor/src/worker_threads.rs", "the pools"),
         (
             "crates/kedge-external/src/runtime.rs",

@@ -16,12 +16,29 @@ use crate::format::metadata::EncryptionHeader;
 use crate::limits::HEADER_BYTES_MAX;
 use crate::{DamageKind, Error, Offset, OnDamage, Options};
 
+/// The protection of the chunks of a file.
+#[derive(Debug)]
+pub(crate) struct Protection {
+    pub(crate) codec: Codec,
+    /// The name of the key of an encrypted file.
+    pub(crate) key_id: Option<Box<str>>,
+}
+
+impl From<Codec> for Protection {
+    fn from(codec: Codec) -> Self {
+        Protection {
+            codec,
+            key_id: None,
+        }
+    }
+}
+
 /// An open file. It never changes after the open.
 #[derive(Debug)]
 pub(crate) struct OpenFile {
     file: Box<dyn File>,
     path: PathBuf,
-    codec: Codec,
+    protection: Protection,
     cache: NodeCache,
     on_damage: OnDamage,
 }
@@ -52,8 +69,8 @@ impl OpenFile {
                 problem: DamageKind::NotAHeader,
             });
         }
-        let codec = codec_of(&*file, path, header, &options.keys)?;
-        Ok(Arc::new(OpenFile::new(file, path, codec, options)))
+        let protection = protection_of(&*file, path, header, &options.keys)?;
+        Ok(Arc::new(OpenFile::new(file, path, protection, options)))
     }
 
     /// Finds the newest header of an open file.
@@ -63,16 +80,21 @@ impl OpenFile {
         options: &Options,
     ) -> Result<(Arc<Self>, NewestHeader), Error> {
         let found = find::newest(&*file, path, file.len()?, options.on_damage)?;
-        let codec = codec_of(&*file, path, &found.header, &options.keys)?;
-        let shared = OpenFile::new(file, path, codec, options);
+        let protection = protection_of(&*file, path, &found.header, &options.keys)?;
+        let shared = OpenFile::new(file, path, protection, options);
         Ok((Arc::new(shared), found))
     }
 
-    pub(crate) fn new(file: Box<dyn File>, path: &Path, codec: Codec, options: &Options) -> Self {
+    pub(crate) fn new(
+        file: Box<dyn File>,
+        path: &Path,
+        protection: Protection,
+        options: &Options,
+    ) -> Self {
         OpenFile {
             file,
             path: path.to_owned(),
-            codec,
+            protection,
             cache: NodeCache::new(options.cache_bytes_max, options.cache_leaves),
             on_damage: options.on_damage,
         }
@@ -87,7 +109,12 @@ impl OpenFile {
     }
 
     pub(crate) fn codec(&self) -> &Codec {
-        &self.codec
+        &self.protection.codec
+    }
+
+    /// Returns the name of the key of an encrypted file.
+    pub(crate) fn key_id(&self) -> Option<&str> {
+        self.protection.key_id.as_deref()
     }
 
     pub(crate) fn cache(&self) -> &NodeCache {
@@ -117,7 +144,7 @@ impl OpenFile {
 
     /// Returns `true` if a header that was found later belongs to a file with the same protection of chunks.
     pub(crate) fn fits(&self, header: &Header) -> bool {
-        match &self.codec {
+        match self.codec() {
             Codec::Crc32 => header.version == Version::V11,
             Codec::Crc32c => header.version > Version::V11 && !header.encrypted,
             Codec::Sealed(_) => header.encrypted,
@@ -125,38 +152,56 @@ impl OpenFile {
     }
 }
 
-fn codec_of(
+fn protection_of(
     file: &dyn File,
     path: &Path,
     header: &Header,
     keys: &[EncryptionKey],
-) -> Result<Codec, Error> {
+) -> Result<Protection, Error> {
     if header.version == Version::V11 {
-        return Ok(Codec::Crc32);
+        return Ok(Codec::Crc32.into());
     }
     if !header.encrypted {
-        return Ok(Codec::Crc32c);
+        return Ok(Codec::Crc32c.into());
     }
-    let corrupt = |problem| Error::Corrupt {
-        file: path.to_owned(),
-        offset: Offset(0),
-        problem,
-    };
-    let mut block = vec![0; header.offset.0.min(u64::from(HEADER_BYTES_MAX) + 5) as usize];
-    file.read_at(&mut block, 0)?;
-    if block.first() != Some(&METADATA) {
-        return Err(corrupt(DamageKind::MetadataHeader));
-    }
-    let body = header::framed_body(&block).map_err(corrupt)?;
-    if block[5..9] != crc32c(body).to_be_bytes() {
-        return Err(corrupt(DamageKind::HeaderChecksum));
-    }
-    let metadata = EncryptionHeader::parse(body).map_err(corrupt)?;
+    let metadata = metadata_header(file, path, header.offset.0)?;
+    let metadata = metadata.ok_or_else(|| corrupt_metadata(path, DamageKind::MetadataHeader))?;
     let key = keys.iter().find(|key| key.id() == metadata.key_id);
     let key = key.ok_or_else(|| Error::KeyNeeded {
         file: path.to_owned(),
         key_id: metadata.key_id.clone(),
     })?;
     let file_key = key.file_key(metadata.version, &metadata.context);
-    Ok(Codec::Sealed(Arc::new(file_key.map_err(corrupt)?)))
+    let file_key = file_key.map_err(|problem| corrupt_metadata(path, problem))?;
+    Ok(Protection {
+        codec: Codec::Sealed(Arc::new(file_key)),
+        key_id: Some(metadata.key_id.into()),
+    })
+}
+
+/// Returns the metadata header of a file; `None` if the file is not encrypted. It ends before `end`.
+pub(crate) fn metadata_header(
+    file: &dyn File,
+    path: &Path,
+    end: u64,
+) -> Result<Option<EncryptionHeader>, Error> {
+    let corrupt = |problem| corrupt_metadata(path, problem);
+    let mut block = vec![0; end.min(u64::from(HEADER_BYTES_MAX) + 5) as usize];
+    file.read_at(&mut block, 0)?;
+    if block.first() != Some(&METADATA) {
+        return Ok(None);
+    }
+    let body = header::framed_body(&block).map_err(corrupt)?;
+    if block[5..9] != crc32c(body).to_be_bytes() {
+        return Err(corrupt(DamageKind::HeaderChecksum));
+    }
+    EncryptionHeader::parse(body).map(Some).map_err(corrupt)
+}
+
+fn corrupt_metadata(path: &Path, problem: DamageKind) -> Error {
+    Error::Corrupt {
+        file: path.to_owned(),
+        offset: Offset(0),
+        problem,
+    }
 }

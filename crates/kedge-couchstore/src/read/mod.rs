@@ -17,7 +17,7 @@ use std::sync::Arc;
 use kedge_disk::{Disk, File};
 
 use crate::file::find;
-use crate::file::shared::OpenFile;
+use crate::file::shared::{self, OpenFile};
 use crate::file::window::ReadWindow;
 use crate::format::header::Header;
 use crate::{DamageKind, Error, Offset, Options};
@@ -84,6 +84,24 @@ impl Snapshot {
     #[must_use]
     pub fn path(&self) -> &Path {
         self.shared.path()
+    }
+
+    /// Returns the name of the key of an encrypted file; `None` if the file is not encrypted.
+    #[must_use]
+    pub fn key_id(&self) -> Option<&str> {
+        self.shared.key_id()
+    }
+
+    /// Returns the name of the key that a file needs; `None` if it is not encrypted, empty or no couchstore file. The file may be
+    /// an incomplete one.
+    ///
+    /// # Errors
+    /// Damage of the statement of the key, and disk errors.
+    pub fn needed_key(disk: &dyn Disk, path: &Path) -> Result<Option<String>, Error> {
+        let file = disk.open(path)?;
+        let end = file.len()?;
+        let metadata = shared::metadata_header(&*file, path, end)?;
+        Ok(metadata.map(|metadata| metadata.key_id))
     }
 
     /// Returns the current length of the file, in bytes.

@@ -7,7 +7,7 @@ use kedge_disk::{Disk, File};
 
 use super::Writer;
 use crate::crypto::EncryptionKey;
-use crate::file::shared::OpenFile;
+use crate::file::shared::{OpenFile, Protection};
 use crate::format::block::{DATA, HEADER, METADATA};
 use crate::format::chunk::Codec;
 use crate::format::header::{self, Header, Version};
@@ -61,8 +61,8 @@ impl Writer {
             check_version(create)?;
         }
         let file = new_file(disk, path)?;
-        let (codec, start) = begin(&*file, create)?;
-        let shared = Arc::new(OpenFile::new(file, path, codec, options));
+        let (protection, start) = begin(&*file, create)?;
+        let shared = Arc::new(OpenFile::new(file, path, protection, options));
         let header = Header::empty(Offset(0), create.version, create.encryption.is_some());
         let mut position = start;
         if start == 0 {
@@ -102,24 +102,24 @@ pub(super) fn at_start(
     create: &CreateOptions,
     options: &Options,
 ) -> Result<Writer, Error> {
-    let (codec, start) = begin(&*file, create)?;
+    let (protection, start) = begin(&*file, create)?;
     let header = Header::empty(Offset(start), create.version, create.encryption.is_some());
     let mut bytes = Vec::new();
     header.put(HEADER, &mut bytes);
     file.write_at(&bytes, start)?;
-    let shared = Arc::new(OpenFile::new(file, path, codec, options));
+    let shared = Arc::new(OpenFile::new(file, path, protection, options));
     let end = start + bytes.len() as u64;
     Ok(Writer::new(shared, header.into_read(), end))
 }
 
 /// Writes the metadata header, if one is required. Returns the offset of the first header.
-fn begin(file: &dyn File, create: &CreateOptions) -> Result<(Codec, u64), Error> {
+fn begin(file: &dyn File, create: &CreateOptions) -> Result<(Protection, u64), Error> {
     let Some(key) = &create.encryption else {
         let codec = match create.version {
             Version::V11 => Codec::Crc32,
             _ => Codec::Crc32c,
         };
-        return Ok((codec, 0));
+        return Ok((codec.into(), 0));
     };
     let mut context = vec![0; metadata::CONTEXT_BYTES];
     getrandom::fill(&mut context).expect("the system has random numbers");
@@ -136,5 +136,9 @@ fn begin(file: &dyn File, create: &CreateOptions) -> Result<(Codec, u64), Error>
     let mut block = Vec::new();
     header::put_framed(METADATA, &body, &mut block);
     file.write_at(&block, 0)?;
-    Ok((Codec::Sealed(Arc::new(file_key)), BLOCK_BYTES))
+    let protection = Protection {
+        codec: Codec::Sealed(Arc::new(file_key)),
+        key_id: Some(metadata.key_id.into()),
+    };
+    Ok((protection, BLOCK_BYTES))
 }

@@ -71,6 +71,34 @@ fn encrypted_file_has_no_plain_text() {
 }
 
 #[test]
+fn file_states_the_key_that_it_needs() {
+    let encrypted = disk(1);
+    written(&encrypted);
+    let snapshot = Snapshot::open(&encrypted, path(), &options()).expect("open");
+    assert_eq!(snapshot.key_id(), Some("some key"));
+    let needed = || Snapshot::needed_key(&encrypted, path()).expect("a look");
+    assert_eq!(needed().as_deref(), Some("some key"));
+    // Also when it is incomplete.
+    let bytes = kedge_disk::read_file(&encrypted, path()).expect("read");
+    let cut = crate::support::disk_with(&bytes[..100]);
+    let needed = |disk: &SimDisk| Snapshot::needed_key(disk, path());
+    assert_eq!(needed(&cut).expect("a look").as_deref(), Some("some key"));
+    assert!(needed(&crate::support::disk_with(&bytes[..30])).is_err());
+
+    let plain = disk(1);
+    Writer::create(&plain, path(), &CreateOptions::default(), &options()).expect("create");
+    let snapshot = Snapshot::open(&plain, path(), &options()).expect("open");
+    assert_eq!(snapshot.key_id(), None);
+    for other in [
+        &plain,
+        &crate::support::disk_with(b""),
+        &crate::support::disk_with(b"text"),
+    ] {
+        assert_eq!(needed(other).expect("a look"), None);
+    }
+}
+
+#[test]
 fn damage_of_encrypted_files_is_detected() {
     let disk = disk(1);
     written(&disk);

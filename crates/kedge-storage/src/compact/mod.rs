@@ -29,6 +29,7 @@ use kedge_couchstore::compact::{Compaction, CompactionSettings, target_path};
 use kedge_couchstore::{Error as FileError, Snapshot};
 use kedge_types::{Seqno, VbId};
 
+use crate::keys::NewFile;
 use crate::names::FileRevision;
 use crate::slot::InstalledFile;
 use crate::{Storage, StorageError};
@@ -126,7 +127,11 @@ impl Storage {
         watch.check()?;
         let target = target_path(source.path());
         self.clear(&target)?;
-        let mut settings = CompactionSettings::default();
+        let NewFile { create, lease } = self.options.new_file();
+        let mut settings = CompactionSettings {
+            create,
+            ..CompactionSettings::default()
+        };
         if let Some(bytes) = request.sync_each_bytes {
             settings.sync_each_bytes = bytes;
         }
@@ -140,7 +145,9 @@ impl Storage {
             watch,
             compaction,
         };
-        work.end().map(Some)
+        let done = work.end();
+        drop(lease);
+        done.map(Some)
     }
 
     /// Removes a copy of an earlier failed compaction that could not be removed then.

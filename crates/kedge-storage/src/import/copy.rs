@@ -19,6 +19,7 @@ use kedge_types::{CollectionId, Seqno, VbId, VbUuid};
 use super::ImportProblem;
 use super::check::{ImportCandidate, branches, refused};
 use super::place::{VbucketOfKey, check_place};
+use crate::keys::NewFile;
 use crate::maintenance::StopFlag;
 use crate::names::file_name;
 use crate::vb_metadata::VbMetadata;
@@ -59,7 +60,11 @@ pub(super) fn take_over(
     let mut hooks = ImportCopy::new(&source, state, place, &storage.stopping)?;
     let target = target_path(&storage.dir.join(file_name(vb, guard.revision())));
     storage.clear(&target)?;
-    let settings = CompactionSettings::default();
+    let NewFile { create, lease } = storage.options.new_file();
+    let settings = CompactionSettings {
+        create,
+        ..CompactionSettings::default()
+    };
     let copied = Compaction::run(&storage.disk, &source, &target, &settings, &mut hooks);
     if let Some(problem) = hooks.foreign.take() {
         return Err(refused(candidate.path.clone(), problem));
@@ -73,6 +78,7 @@ pub(super) fn take_over(
         });
     }
     guard.install(copied?)?;
+    drop(lease);
     guard.remove_left();
     Ok(hooks.tallies.values().map(|tally| tally.items).sum())
 }

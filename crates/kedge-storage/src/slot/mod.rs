@@ -28,8 +28,10 @@ mod write;
 
 use std::marker::PhantomData;
 use std::ops::Deref;
+use std::sync::Arc;
 
 use kedge_couchstore::{Header, Snapshot, Writer};
+use kedge_encryption::DataKey;
 use kedge_sync::{
     RankedMutex, RankedMutexGuard,
     ranks::{SlotCurrent, SlotWritten},
@@ -98,6 +100,8 @@ enum SlotFile {
 struct CurrentHeader {
     header: Header,
     file_bytes: u64,
+    /// The name of the file's key, if it is encrypted.
+    key_id: Option<Arc<str>>,
     /// `true` if the header is known to be durable. That of a file found at the start may be in the page cache only.
     durable: bool,
 }
@@ -138,6 +142,15 @@ impl FileSlot {
 
     pub(crate) fn maintenance(&self) -> &MaintenanceLock {
         &self.maintenance
+    }
+
+    /// Returns the name of the file's key, `Some(None)` if it is not encrypted, and `None` if there is no file or it was not
+    /// opened yet.
+    pub(crate) fn key_id(&self) -> Option<Option<Arc<str>>> {
+        match &self.current.lock().file {
+            SlotFile::At(at) => Some(at.key_id.clone()),
+            SlotFile::Missing | SlotFile::Unread => None,
+        }
     }
 }
 
@@ -201,8 +214,15 @@ pub struct WriteGuard<'a> {
 pub struct SlotWriter<'g, 'a> {
     guard: &'g mut WriteGuard<'a>,
     writer: Writer,
-    /// `true` if it writes the next revision.
-    is_new: bool,
+    /// The next revision that it writes; `None` if it appends to the file.
+    new: Option<NewRevision>,
+}
+
+/// The next revision of a file, which a writer creates.
+#[derive(Debug)]
+struct NewRevision {
+    /// Its key, which is held until the file is the vBucket's.
+    lease: Option<Arc<DataKey>>,
 }
 
 impl Storage {
@@ -273,11 +293,12 @@ impl Storage {
             }
             (None, file) => {
                 let path = self.dir.join(file_name(slot.vb, current.revision));
-                let disk = &*self.disk;
+                let (disk, options) = (&*self.disk, self.options.to_open());
                 let opened = match file {
-                    SlotFile::At(at) => Snapshot::open_at(disk, &path, &self.options, &at.header)?,
-                    _ => Snapshot::open(disk, &path, &self.options)?,
+                    SlotFile::At(at) => Snapshot::open_at(disk, &path, &options, &at.header),
+                    _ => Snapshot::open(disk, &path, &options),
                 };
+                let opened = opened.map_err(FileSlot::open_error)?;
                 StorageCounters::count(&self.counters.misses);
                 opened
             }
@@ -287,6 +308,7 @@ impl Storage {
             current.file = SlotFile::At(Box::new(CurrentHeader {
                 header: snapshot.header().clone(),
                 file_bytes: snapshot.file_bytes()?,
+                key_id: snapshot.key_id().map(Arc::from),
                 durable: false,
             }));
         }

@@ -1,17 +1,19 @@
 //! The operations of the write lock.
 
-use super::{CurrentHeader, FileReader, SlotFile, SlotWriter, WriteGuard};
+use super::{CurrentHeader, FileReader, NewRevision, SlotFile, SlotWriter, WriteGuard};
+use crate::keys::NewFile;
 use crate::names::{FileRevision, boot_name, damaged_name, deleted_name, file_name};
 use crate::stats::StorageCounters;
 use crate::vb_metadata::VbMetadata;
 use crate::{Storage, StorageError};
 use kedge_couchstore::compact::{Compaction, CopyProgress};
-use kedge_couchstore::{CreateOptions, Error as FileError, Header, Snapshot, Writer};
+use kedge_couchstore::{Error as FileError, Header, Snapshot, Writer};
 use kedge_disk::Disk;
 use kedge_types::CollectionId;
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// A file that has replaced the one before.
 #[derive(Debug)]
@@ -80,13 +82,14 @@ impl<'a> WriteGuard<'a> {
         Ok(SlotWriter {
             guard: self,
             writer,
-            is_new: false,
+            new: None,
         })
     }
 
     /// Creates the first writer in this process. The header that was found may never have been synced.
     fn first_writer(&self, newest: &Snapshot) -> Result<Writer, StorageError> {
-        let mut writer = Writer::open(&*self.storage.disk, newest.path(), &self.storage.options)?;
+        let options = self.storage.options.to_open();
+        let mut writer = Writer::open(&*self.storage.disk, newest.path(), &options)?;
         if writer.header() != newest.header() {
             writer.rewind(newest.header())?;
         }
@@ -160,16 +163,12 @@ impl<'a> WriteGuard<'a> {
         if disk.exists(&path)? {
             disk.remove(&path)?;
         }
-        let writer = Writer::create(
-            disk,
-            &path,
-            &CreateOptions::default(),
-            &self.storage.options,
-        )?;
+        let NewFile { create, lease } = self.storage.options.new_file();
+        let writer = Writer::create(disk, &path, &create, &self.storage.options.plain)?;
         Ok(SlotWriter {
             guard: self,
             writer,
-            is_new: true,
+            new: Some(NewRevision { lease }),
         })
     }
 
@@ -177,12 +176,12 @@ impl<'a> WriteGuard<'a> {
     /// [`WriteGuard::remove_left`] removes the old file.
     pub(crate) fn install(&mut self, copy: Compaction) -> Result<InstalledFile, StorageError> {
         let target = copy.target();
-        let new = Snapshot::open(&*self.storage.disk, target, &self.storage.options)?;
+        let options = self.storage.options.to_open();
+        let new = Snapshot::open(&*self.storage.disk, target, &options)?;
         let (header, file_bytes) = (new.header().clone(), new.file_bytes()?);
         let metadata = VbMetadata::read(&new)?;
-        drop(new);
         // Until it has its name, the compaction removes the copy when it is dropped.
-        self.install_file(target, &header, file_bytes, metadata)?;
+        self.install_file(target, &new, file_bytes, metadata)?;
         Ok(InstalledFile {
             header,
             file_bytes,
@@ -190,16 +189,17 @@ impl<'a> WriteGuard<'a> {
         })
     }
 
-    /// Installs the complete and durable file at `from`, whose newest header this is, like [`WriteGuard::install`].
+    /// Installs the complete and durable file at `from`, whose newest commit is `newest`, like [`WriteGuard::install`].
     pub(crate) fn install_file(
         &mut self,
         from: &Path,
-        header: &Header,
+        newest: &Snapshot,
         file_bytes: u64,
         metadata: VbMetadata,
     ) -> Result<(), StorageError> {
         self.check()?;
         let Storage { disk, dir, .. } = self.storage;
+        let header = newest.header();
         let (old, new) = {
             let current = self.slot.current.lock();
             let old = (!matches!(current.file, SlotFile::Missing)).then_some(current.revision);
@@ -223,6 +223,7 @@ impl<'a> WriteGuard<'a> {
         current.file = SlotFile::At(Box::new(CurrentHeader {
             header: header.clone(),
             file_bytes,
+            key_id: newest.key_id().map(Arc::from),
             durable: true,
         }));
         drop(current);
@@ -322,24 +323,28 @@ impl SlotWriter<'_, '_> {
     /// Makes the last commit of the writer the current one, with this metadata. A new file replaces the current one as
     /// its next revision, and [`WriteGuard::remove_left`] removes the old one.
     pub(crate) fn committed(self, metadata: VbMetadata) -> Result<(), StorageError> {
-        let SlotWriter {
-            guard,
-            writer,
-            is_new,
-        } = self;
-        if is_new {
+        let SlotWriter { guard, writer, new } = self;
+        if let Some(NewRevision { lease }) = new {
             let from = guard.boot_path();
-            return guard.install_file(&from, writer.header(), writer.file_bytes(), metadata);
+            let installed =
+                guard.install_file(&from, &writer.snapshot(), writer.file_bytes(), metadata);
+            drop(lease);
+            return installed;
         }
         guard.written.metadata = Some(metadata);
         let mut current = guard.slot.current.lock();
         let revision = current.revision;
+        let snapshot = writer.snapshot();
+        let key_id = match &current.file {
+            SlotFile::At(at) => at.key_id.clone(),
+            _ => snapshot.key_id().map(Arc::from),
+        };
         current.file = SlotFile::At(Box::new(CurrentHeader {
             header: writer.header().clone(),
             file_bytes: writer.file_bytes(),
+            key_id,
             durable: true,
         }));
-        let snapshot = writer.snapshot();
         guard.storage.keep(guard.slot, &mut current, &snapshot);
         drop(current);
         guard

@@ -3,6 +3,7 @@
 mod catalog;
 mod collections;
 mod crash;
+mod encryption;
 mod faults;
 mod leaks;
 mod life;

@@ -21,7 +21,7 @@ fn appender() -> (Arc<OpenFile>, FileAppender) {
     let shared = Arc::new(OpenFile::new(
         file,
         path,
-        Codec::Crc32c,
+        Codec::Crc32c.into(),
         &Options::default(),
     ));
     (Arc::clone(&shared), FileAppender::new(shared, 1))

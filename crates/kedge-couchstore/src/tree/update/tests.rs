@@ -73,7 +73,7 @@ impl Tree {
         let shared = Arc::new(OpenFile::new(
             file,
             path,
-            Codec::Crc32c,
+            Codec::Crc32c.into(),
             &Options::default(),
         ));
         Tree {
