@@ -40,7 +40,7 @@ impl Forge {
         let file = disk.create(Path::new(FILE)).expect("create");
         file.write_at(&[0], 0).expect("write");
         let options = Options::default();
-        let shared = OpenFile::new(file, Path::new(FILE), Codec::Crc32c, &options);
+        let shared = OpenFile::new(file, Path::new(FILE), Codec::Crc32c.into(), &options);
         Forge {
             out: FileAppender::new(Arc::new(shared), 1),
             disk,

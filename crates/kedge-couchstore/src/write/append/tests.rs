@@ -11,7 +11,7 @@ fn appender() -> FileAppender {
     disk.create_dir_all(Path::new("/d")).expect("a directory");
     let path = Path::new("/d/file");
     let file = disk.create(path).expect("a file");
-    let shared = OpenFile::new(file, path, Codec::Crc32c, &Options::default());
+    let shared = OpenFile::new(file, path, Codec::Crc32c.into(), &Options::default());
     FileAppender::new(Arc::new(shared), 1)
 }
 
