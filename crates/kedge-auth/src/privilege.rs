@@ -8,8 +8,12 @@ pub enum Privilege {
     Access,
     /// Read documents and scan them.
     Read,
-    /// Write and delete documents.
-    Write,
+    /// Add documents that do not exist.
+    Insert,
+    /// Create and change documents.
+    Upsert,
+    /// Delete documents.
+    Delete,
     /// Write documents with the CAS, revision and expiry of another cluster.
     WriteMeta,
     /// Read the extended attributes whose names begin with `_`.
@@ -42,10 +46,12 @@ pub enum Privilege {
 
 impl Privilege {
     /// Every privilege, in the order of its number.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 19] = [
         Self::Access,
         Self::Read,
-        Self::Write,
+        Self::Insert,
+        Self::Upsert,
+        Self::Delete,
         Self::WriteMeta,
         Self::ReadSystem,
         Self::WriteSystem,
@@ -68,7 +74,9 @@ impl Privilege {
         match self {
             Self::Access => "access",
             Self::Read => "read",
-            Self::Write => "write",
+            Self::Insert => "insert",
+            Self::Upsert => "upsert",
+            Self::Delete => "delete",
             Self::WriteMeta => "write!meta",
             Self::ReadSystem => "xattr!read",
             Self::WriteSystem => "xattr!write",

@@ -1,8 +1,8 @@
 //! Roles: what they are called, and what they allow.
 
 use kedge_auth::Privilege::{
-    Access, Buckets, Collections, Flush, Inspect, InspectUsers, Manage, Read, ReadSystem, Settings,
-    Stats, Stream, Users, Write, WriteMeta, WriteSystem,
+    Access, Buckets, Collections, Delete, Flush, Insert, Inspect, InspectUsers, Manage, Read,
+    ReadSystem, Settings, Stats, Stream, Upsert, Users, WriteMeta, WriteSystem,
 };
 use kedge_auth::{
     AuthError, Privilege, Privileges, ROLES_PER_USER_MAX, Role, RoleKind, RoleProblem, Roles,
@@ -12,12 +12,14 @@ use proptest::prelude::*;
 
 use crate::cases;
 
-const ALL: [Privilege; 17] = Privilege::ALL;
+const ALL: [Privilege; 19] = Privilege::ALL;
 /// The privileges of an application in its bucket.
-const APP: [Privilege; 9] = [
+const APP: [Privilege; 11] = [
     Access,
     Read,
-    Write,
+    Insert,
+    Upsert,
+    Delete,
     WriteMeta,
     ReadSystem,
     WriteSystem,
@@ -45,10 +47,12 @@ fn every_role_grants_its_privileges() {
         Settings,
         Buckets,
     ];
-    const BACKUP: [Privilege; 12] = [
+    const BACKUP: [Privilege; 14] = [
         Access,
         Read,
-        Write,
+        Insert,
+        Upsert,
+        Delete,
         WriteMeta,
         ReadSystem,
         WriteSystem,
@@ -129,7 +133,9 @@ fn every_role_grants_its_privileges() {
             &[
                 Access,
                 Read,
-                Write,
+                Insert,
+                Upsert,
+                Delete,
                 WriteMeta,
                 ReadSystem,
                 WriteSystem,
@@ -145,7 +151,9 @@ fn every_role_grants_its_privileges() {
             &[
                 Access,
                 Read,
-                Write,
+                Insert,
+                Upsert,
+                Delete,
                 WriteMeta,
                 ReadSystem,
                 WriteSystem,
@@ -170,7 +178,7 @@ fn every_role_grants_its_privileges() {
         ),
         (
             "data_writer[b]",
-            &[Access, Write, WriteSystem],
+            &[Access, Insert, Upsert, Delete, WriteSystem],
             &[],
             &[Access],
         ),
@@ -198,14 +206,22 @@ fn every_role_grants_its_privileges() {
         ("data_reader[B]", &[], &[], &[Access]),
         (
             "data_reader[b],data_writer[b]",
-            &[Access, Read, Write, ReadSystem, WriteSystem],
+            &[
+                Access,
+                Read,
+                Insert,
+                Upsert,
+                Delete,
+                ReadSystem,
+                WriteSystem,
+            ],
             &[],
             &[Access],
         ),
         (
             "data_reader[b],data_writer[other]",
             &[Access, Read, ReadSystem],
-            &[Access, Write, WriteSystem],
+            &[Access, Insert, Upsert, Delete, WriteSystem],
             &[Access],
         ),
     ];

@@ -121,7 +121,7 @@ fn stored_user_has_the_set_properties() {
         ("data_reader[b]", 5)
     );
     assert!(store.allows("bob", Privilege::Read, Some("b")));
-    assert!(!store.allows("bob", Privilege::Write, Some("b")));
+    assert!(!store.allows("bob", Privilege::Upsert, Some("b")));
     assert!(!store.allows("nobody", Privilege::Access, None));
 
     store

@@ -20,7 +20,7 @@ pub(super) fn arithmetic(
     let target = command.session.target(
         command.request,
         wire.key,
-        Rights::READ.and(Rights::WRITE),
+        Rights::READ.and(Rights::UPSERT),
         &mut command.key,
     )?;
     let write = target.write(command.session, &command.infos, command.request.cas);

@@ -15,10 +15,12 @@ pub(super) fn concat(
         _ => ConcatMode::Append,
     };
     let concat = Concat::decode(command.request)?;
-    let target =
-        command
-            .session
-            .target(command.request, concat.key, Rights::WRITE, &mut command.key)?;
+    let target = command.session.target(
+        command.request,
+        concat.key,
+        Rights::UPSERT,
+        &mut command.key,
+    )?;
     let write = target.write(command.session, &command.infos, concat.cas);
     let ctx = command.turn.ctx();
     let outcome =

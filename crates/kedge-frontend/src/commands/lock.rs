@@ -21,7 +21,7 @@ pub(super) fn get_locked(
     command: &mut CommandContext<'_, '_, '_>,
 ) -> Result<CommandOutcome, CommandFailure> {
     let lock = GetLocked::decode(command.request)?;
-    let needed = Rights::READ.and(Rights::WRITE);
+    let needed = Rights::READ.and(Rights::UPSERT);
     let target = command
         .session
         .target(command.request, lock.key, needed, &mut command.key)?;
@@ -42,10 +42,12 @@ pub(super) fn unlock(
     command: &mut CommandContext<'_, '_, '_>,
 ) -> Result<CommandOutcome, CommandFailure> {
     let unlock = Unlock::decode(command.request)?;
-    let target =
-        command
-            .session
-            .target(command.request, unlock.key, Rights::WRITE, &mut command.key)?;
+    let target = command.session.target(
+        command.request,
+        unlock.key,
+        Rights::UPSERT,
+        &mut command.key,
+    )?;
     let read = target.read(command.session);
     let result = target
         .bucket

@@ -9,10 +9,12 @@ pub(super) fn remove(
     command: &mut CommandContext<'_, '_, '_>,
 ) -> Result<CommandOutcome, CommandFailure> {
     let remove = Remove::decode(command.request)?;
-    let target =
-        command
-            .session
-            .target(command.request, remove.key, Rights::WRITE, &mut command.key)?;
+    let target = command.session.target(
+        command.request,
+        remove.key,
+        Rights::DELETE,
+        &mut command.key,
+    )?;
     let write = target.write(command.session, &command.infos, remove.cas);
     let outcome = target
         .bucket

@@ -10,16 +10,15 @@ use crate::session::{CommandFailure, Rights};
 pub(super) fn store(
     command: &mut CommandContext<'_, '_, '_>,
 ) -> Result<CommandOutcome, CommandFailure> {
-    let mode = match command.opcode {
-        Opcode::Add | Opcode::Addq => StoreMode::Add,
-        Opcode::Replace | Opcode::Replaceq => StoreMode::Replace,
-        _ => StoreMode::Set,
+    let (mode, needed) = match command.opcode {
+        Opcode::Add | Opcode::Addq => (StoreMode::Add, Rights::INSERT),
+        Opcode::Replace | Opcode::Replaceq => (StoreMode::Replace, Rights::UPSERT),
+        _ => (StoreMode::Set, Rights::UPSERT),
     };
     let store = Store::decode(command.request)?;
-    let target =
-        command
-            .session
-            .target(command.request, store.key, Rights::WRITE, &mut command.key)?;
+    let target = command
+        .session
+        .target(command.request, store.key, needed, &mut command.key)?;
     let outcome = target.bucket.documents().store(
         command.turn.ctx(),
         &target.write(command.session, &command.infos, store.cas),

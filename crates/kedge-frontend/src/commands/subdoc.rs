@@ -71,9 +71,12 @@ impl<'r> SubdocRequest<'r> {
     /// own for reads and for writes.
     fn needed(&self) -> Rights {
         let needed = self.specs.iter().map(|spec| {
-            let body = match spec.op.is_mutation() {
-                true => Rights::WRITE,
-                false => Rights::READ,
+            let body = match spec.op {
+                SubdocOp::DeleteDoc => Rights::DELETE,
+                SubdocOp::AddDoc => Rights::INSERT,
+                op if !op.is_mutation() => Rights::READ,
+                _ if self.flags.contains(DocFlags::ADD) => Rights::INSERT,
+                _ => Rights::UPSERT,
             };
             let name = match xattr_key(spec.path) {
                 Ok(name) if spec.is_xattr() => name,
@@ -223,7 +226,7 @@ pub(super) fn change(
     let request = command.request.with_inflated(&value);
     let wire = SubdocRequest::decode(command.opcode, &request)?;
     wire.check(command)?;
-    let needed = wire.needed().and(Rights::WRITE);
+    let needed = wire.needed();
     let target = command
         .session
         .target(command.request, wire.key, needed, &mut command.key)?;

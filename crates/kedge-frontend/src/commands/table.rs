@@ -76,44 +76,50 @@ commands! {
             tested: "sdk mc codec server",
             notes: "",
         }
-        [Set, Add, Replace, Setq, Addq, Replaceq] {
-            run: store::store, access: RequiredAccess::Document(Rights::WRITE), timing: Some(Timing::Set),
+        [Set, Replace, Setq, Replaceq] {
+            run: store::store, access: RequiredAccess::Document(Rights::UPSERT), timing: Some(Timing::Set),
+            reply: ReplyKind::Mutation, long: LongRun::Replaces,
+            tested: "sdk mc codec server bucket",
+            notes: "",
+        }
+        [Add, Addq] {
+            run: store::store, access: RequiredAccess::Document(Rights::INSERT), timing: Some(Timing::Set),
             reply: ReplyKind::Mutation, long: LongRun::Replaces,
             tested: "sdk mc codec server bucket",
             notes: "",
         }
         [Delete, Deleteq] {
-            run: remove::remove, access: RequiredAccess::Document(Rights::WRITE), timing: Some(Timing::Delete),
+            run: remove::remove, access: RequiredAccess::Document(Rights::DELETE), timing: Some(Timing::Delete),
             reply: ReplyKind::Mutation, long: LongRun::Replaces,
             tested: "sdk mc codec server bucket",
             notes: "",
         }
         [Increment, Decrement, Incrementq, Decrementq] {
-            run: arithmetic::arithmetic, access: RequiredAccess::Document(Rights::READ.and(Rights::WRITE)), timing: Some(Timing::Arithmetic),
+            run: arithmetic::arithmetic, access: RequiredAccess::Document(Rights::READ.and(Rights::UPSERT)), timing: Some(Timing::Arithmetic),
             reply: ReplyKind::Counter, long: LongRun::Reads,
             tested: "sdk mc codec server bucket",
             notes: "",
         }
         [Append, Prepend, Appendq, Prependq] {
-            run: concat::concat, access: RequiredAccess::Document(Rights::WRITE), timing: Some(Timing::Set),
+            run: concat::concat, access: RequiredAccess::Document(Rights::UPSERT), timing: Some(Timing::Set),
             reply: ReplyKind::Mutation, long: LongRun::Reads,
             tested: "sdk mc codec server bucket",
             notes: "inflates a compressed value first",
         }
         [Touch] {
-            run: touch::touch, access: RequiredAccess::Document(Rights::WRITE), timing: Some(Timing::Touch),
+            run: touch::touch, access: RequiredAccess::Document(Rights::UPSERT), timing: Some(Timing::Touch),
             reply: ReplyKind::CasOnly, long: LongRun::Reads,
             tested: "sdk mc codec server bucket",
             notes: "the response has no extras",
         }
         [Gat, Gatq] {
-            run: touch::get_and_touch, access: RequiredAccess::Document(Rights::READ.and(Rights::WRITE)), timing: Some(Timing::Touch),
+            run: touch::get_and_touch, access: RequiredAccess::Document(Rights::READ.and(Rights::UPSERT)), timing: Some(Timing::Touch),
             reply: ReplyKind::Document, long: LongRun::Reads,
             tested: "sdk mc codec server bucket",
             notes: "",
         }
         [Gatk, Gatkq] {
-            run: touch::get_and_touch, access: RequiredAccess::Document(Rights::READ.and(Rights::WRITE)), timing: Some(Timing::Touch),
+            run: touch::get_and_touch, access: RequiredAccess::Document(Rights::READ.and(Rights::UPSERT)), timing: Some(Timing::Touch),
             reply: ReplyKind::Document, long: LongRun::Reads,
             tested: "codec server",
             notes: "memcached port only; on the KV port the numbers are those of other commands",
@@ -131,13 +137,13 @@ commands! {
             notes: "the document as stored: extended attributes in front of the body, compressed or not. `NotSupported` without SnappyEverywhere, XATTR and JSON of HELLO",
         }
         [GetLocked] {
-            run: lock::get_locked, access: RequiredAccess::Document(Rights::READ.and(Rights::WRITE)), timing: Some(Timing::Lock),
+            run: lock::get_locked, access: RequiredAccess::Document(Rights::READ.and(Rights::UPSERT)), timing: Some(Timing::Lock),
             reply: ReplyKind::Locked, long: LongRun::Reads,
             tested: "sdk codec server bucket",
             notes: "a locked document stays in memory",
         }
         [UnlockKey] {
-            run: lock::unlock, access: RequiredAccess::Document(Rights::WRITE), timing: Some(Timing::Lock),
+            run: lock::unlock, access: RequiredAccess::Document(Rights::UPSERT), timing: Some(Timing::Lock),
             reply: ReplyKind::Unlocked, long: LongRun::Reads,
             tested: "sdk codec server bucket",
             notes: "an evicted document is looked up on disk, to find out whether it exists",
@@ -167,10 +173,10 @@ commands! {
             notes: "[below](#writes-with-metadata)",
         }
         [ReturnMeta] {
-            run: with_meta::returning, access: RequiredAccess::Document(Rights::WRITE), timing: Some(Timing::Set),
+            run: with_meta::returning, access: RequiredAccess::Document(Rights::UPSERT), timing: Some(Timing::Set),
             reply: ReplyKind::Mutation, long: LongRun::Replaces,
             tested: "codec server",
-            notes: "",
+            notes: "an addition needs `insert` and a deletion `delete` in place of `upsert`",
         }
         [SubdocGet, SubdocExists, SubdocGetCount, SubdocMultiLookup] {
             run: subdoc::look, access: RequiredAccess::Document(Rights::READ), timing: Some(Timing::SubdocLookup),
@@ -179,7 +185,7 @@ commands! {
             notes: "[below](#sub-documents)",
         }
         [SubdocDictAdd, SubdocDictUpsert, SubdocDelete, SubdocReplace, SubdocArrayPushLast, SubdocArrayPushFirst, SubdocArrayInsert, SubdocArrayAddUnique, SubdocCounter, SubdocMultiMutation] {
-            run: subdoc::change, access: RequiredAccess::Document(Rights::WRITE), timing: Some(Timing::SubdocMutation),
+            run: subdoc::change, access: RequiredAccess::Document(Rights::UPSERT), timing: Some(Timing::SubdocMutation),
             reply: ReplyKind::Mutation, long: LongRun::Reads,
             tested: "sdk codec server vbucket",
             notes: "[below](#sub-documents)",

@@ -15,7 +15,7 @@ pub(super) fn touch(
     let target =
         command
             .session
-            .target(command.request, touch.key, Rights::WRITE, &mut command.key)?;
+            .target(command.request, touch.key, Rights::UPSERT, &mut command.key)?;
     let write = target.write(command.session, &command.infos, command.request.cas);
     match target
         .bucket
@@ -38,7 +38,7 @@ pub(super) fn get_and_touch(
         Opcode::Gatk | Opcode::Gatkq => touch.key,
         _ => &[],
     };
-    let needed = Rights::READ.and(Rights::WRITE);
+    let needed = Rights::READ.and(Rights::UPSERT);
     let target = command
         .session
         .target(command.request, touch.key, needed, &mut command.key)?;

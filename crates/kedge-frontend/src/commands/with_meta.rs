@@ -116,10 +116,14 @@ pub(super) fn returning(
     command: &mut CommandContext<'_, '_, '_>,
 ) -> Result<CommandOutcome, CommandFailure> {
     let wire = ReturnMeta::decode(command.request)?;
-    let target =
-        command
-            .session
-            .target(command.request, wire.key, Rights::WRITE, &mut command.key)?;
+    let needed = match wire.kind {
+        ReturnMetaKind::Set => Rights::UPSERT,
+        ReturnMetaKind::Add => Rights::INSERT,
+        ReturnMetaKind::Delete => Rights::DELETE,
+    };
+    let target = command
+        .session
+        .target(command.request, wire.key, needed, &mut command.key)?;
     let store = |mode| {
         ReturnMetaOp::Store(StoreArgs {
             mode,

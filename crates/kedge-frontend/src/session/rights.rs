@@ -20,7 +20,11 @@ const fn one(privilege: Privilege) -> Rights {
 impl Rights {
     pub(crate) const NONE: Self = Self(Privileges::NONE);
     pub(crate) const READ: Self = one(Privilege::Read);
-    pub(crate) const WRITE: Self = one(Privilege::Write);
+    /// To add documents that do not exist.
+    pub(crate) const INSERT: Self = one(Privilege::Insert);
+    /// To create and change documents.
+    pub(crate) const UPSERT: Self = one(Privilege::Upsert);
+    pub(crate) const DELETE: Self = one(Privilege::Delete);
     /// To write documents with metadata of another cluster.
     pub(crate) const WRITE_META: Self = one(Privilege::WriteMeta);
     /// To read system attributes, whose names begin with `_`.
@@ -41,7 +45,9 @@ impl Rights {
     /// checks that the port allows it.
     pub(crate) const MEMCACHED: Self = Self::ACCESS
         .and(Self::READ)
-        .and(Self::WRITE)
+        .and(Self::INSERT)
+        .and(Self::UPSERT)
+        .and(Self::DELETE)
         .and(Self::READ_SYSTEM)
         .and(Self::STATS)
         .and(Self::FLUSH);
@@ -72,7 +78,9 @@ impl Rights {
         let missing = needed.0.without(self.0);
         let context = match missing.iter().next() {
             Some(Privilege::Read) => "the user's roles do not allow reading here",
-            Some(Privilege::Write) => "the user's roles do not allow writing here",
+            Some(Privilege::Insert) => "the user's roles do not allow adding documents here",
+            Some(Privilege::Upsert) => "the user's roles do not allow writing here",
+            Some(Privilege::Delete) => "the user's roles do not allow deleting here",
             Some(Privilege::WriteMeta) => "the user's roles do not allow writing metadata here",
             Some(Privilege::Stream) => "the user's roles do not allow following changes here",
             Some(Privilege::Stats) => "the user's roles do not allow reading statistics here",
@@ -201,7 +209,9 @@ mod tests {
         };
         let app = rights(&[
             Rights::READ,
-            Rights::WRITE,
+            Rights::INSERT,
+            Rights::UPSERT,
+            Rights::DELETE,
             Rights::WRITE_META,
             Rights::STATS,
             Rights::FLUSH,
@@ -228,7 +238,12 @@ mod tests {
             (
                 "writer",
                 "default",
-                rights(&[Rights::WRITE, Rights::WRITE_SYSTEM]),
+                rights(&[
+                    Rights::INSERT,
+                    Rights::UPSERT,
+                    Rights::DELETE,
+                    Rights::WRITE_SYSTEM,
+                ]),
             ),
             ("monitor", "default", rights(&[Rights::STATS])),
             ("narrow", "default", Rights::ACCESS),
@@ -240,7 +255,7 @@ mod tests {
                 "{user} on {bucket}"
             );
         }
-        assert!(Rights::ALL.allow(Rights::READ.and(Rights::WRITE)));
-        assert!(!Rights::READ.allow(Rights::READ.and(Rights::WRITE)));
+        assert!(Rights::ALL.allow(Rights::READ.and(Rights::UPSERT)));
+        assert!(!Rights::READ.allow(Rights::READ.and(Rights::UPSERT)));
     }
 }

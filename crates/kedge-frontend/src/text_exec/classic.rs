@@ -14,7 +14,9 @@ use kedge_types::{Cas, Datatype, KeyBuffer, Status};
 use std::borrow::Cow;
 use std::io::Write as _;
 
-use super::context::{TextCommandContext, TextOutcome, TextTarget, target};
+use super::context::{
+    READ_AND_CHANGE, TextCommandContext, TextOutcome, TextTarget, rights_of, target,
+};
 use super::look_ahead::request_documents;
 use super::retrieval;
 use crate::commands::{StatRequest, answer, completion_callback, memcached_stats, plain_version};
@@ -88,7 +90,11 @@ fn retrieve_one(
     let ctx = exec.turn.ctx();
     let TextCommandContext { session, out, .. } = exec;
     let mut buffer = KeyBuffer::EMPTY;
-    let target = target(session, key, &mut buffer)?;
+    let needed = match command.touch {
+        None => Rights::READ,
+        Some(_) => READ_AND_CHANGE,
+    };
+    let target = target(session, needed, key, &mut buffer)?;
     let with_cas = command.with_cas;
     // A long document is composed without the lock of its vBucket.
     let write = |document: DocumentRef<'_>| match document.item.is_long() {
@@ -156,7 +162,7 @@ fn run_store(
 ) -> Result<BucketOutcome<Mutated>, Status> {
     let ctx = exec.turn.ctx();
     let mut buffer = KeyBuffer::EMPTY;
-    let target = exec.target(command.key, &mut buffer)?;
+    let target = exec.target(rights_of(command.mode), command.key, &mut buffer)?;
     let write = target.write(Cas(command.cas.unwrap_or(0)));
     store_as(
         &target,
@@ -249,7 +255,7 @@ pub(super) fn delete(
     let ctx = exec.turn.ctx();
     let mut buffer = KeyBuffer::EMPTY;
     let result = exec
-        .target(command.key, &mut buffer)
+        .target(Rights::DELETE, command.key, &mut buffer)
         .and_then(|target| target.bucket.documents().delete(ctx, &target.write(Cas(0))));
     exec.then(TextStep::Main, result, |exec, result| {
         deleted(exec, command, result.map(drop))
@@ -279,7 +285,8 @@ pub(super) fn touch(exec: &mut TextCommandContext<'_, '_>, command: &TextTouch<'
     let ctx = exec.turn.ctx();
     let expiry = command.exptime.to_wire();
     let mut buffer = KeyBuffer::EMPTY;
-    let result = exec.target(command.key, &mut buffer).and_then(|target| {
+    let target = exec.target(Rights::UPSERT, command.key, &mut buffer);
+    let result = target.and_then(|target| {
         target
             .bucket
             .documents()
@@ -313,7 +320,8 @@ pub(super) fn arithmetic(
         expiry: 0,
     };
     let mut buffer = KeyBuffer::EMPTY;
-    let result = exec.target(command.key, &mut buffer).and_then(|target| {
+    let target = exec.target(READ_AND_CHANGE, command.key, &mut buffer);
+    let result = target.and_then(|target| {
         target
             .bucket
             .documents()

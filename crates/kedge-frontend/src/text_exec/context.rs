@@ -6,7 +6,7 @@ use crate::session::{
 use crate::text_status::write_status;
 use kedge_bucket::{Bucket, Meta, Outcome as BucketOutcome, Read, Timing, Write};
 use kedge_node::output::Output;
-use kedge_protocol::text::TextCommand;
+use kedge_protocol::text::{TextCommand, TextStoreMode};
 use kedge_types::{Cas, CollectionId, DocKey, KeyBuffer, Status, VbId};
 use std::sync::Arc;
 
@@ -62,16 +62,30 @@ impl TextTarget<'_> {
     }
 }
 
-/// The document of a command, whose key is made in `buffer`.
+/// The rights of commands that read and change a document.
+pub(in crate::text_exec) const READ_AND_CHANGE: Rights = Rights::READ.and(Rights::UPSERT);
+
+/// The rights of a store.
+pub(in crate::text_exec) const fn rights_of(mode: TextStoreMode) -> Rights {
+    match mode {
+        TextStoreMode::Add => Rights::INSERT,
+        TextStoreMode::Set
+        | TextStoreMode::Replace
+        | TextStoreMode::Append
+        | TextStoreMode::Prepend => Rights::UPSERT,
+    }
+}
+
+/// The document of a command that needs these rights, whose key is made in `buffer`.
 ///
 /// # Errors
 /// `NoBucket`, `AccessDenied`, `Invalid` for a malformed key.
 pub(in crate::text_exec) fn target<'s>(
     session: &'s Session,
+    needed: Rights,
     key: &[u8],
     buffer: &'s mut KeyBuffer,
 ) -> Result<TextTarget<'s>, Status> {
-    let needed = Rights::READ.and(Rights::WRITE);
     let bucket = session.bucket(needed).map_err(|failure| failure.status)?;
     let key = buffer
         .put(CollectionId::DEFAULT, key)
@@ -87,20 +101,21 @@ pub(in crate::text_exec) fn target<'s>(
 impl TextCommandContext<'_, '_> {
     pub(in crate::text_exec) fn target<'s>(
         &'s self,
+        needed: Rights,
         key: &[u8],
         buffer: &'s mut KeyBuffer,
     ) -> Result<TextTarget<'s>, Status> {
-        target(self.session, key, buffer)
+        target(self.session, needed, key, buffer)
     }
 
     pub(in crate::text_exec) fn reply(&mut self, line: &[u8]) {
         self.out.buffer().extend_from_slice(line);
     }
 
-    /// The metadata of the document that will be written.
+    /// The metadata of the document that will be written, or was.
     pub(in crate::text_exec) fn look(&self, key: &[u8]) -> Result<BucketOutcome<Meta>, Status> {
         let mut buffer = KeyBuffer::EMPTY;
-        let target = self.target(key, &mut buffer)?;
+        let target = self.target(Rights::UPSERT, key, &mut buffer)?;
         target
             .bucket
             .documents()

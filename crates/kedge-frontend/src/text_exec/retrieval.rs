@@ -19,13 +19,13 @@ use kedge_types::limits::UNORDERED_COMMANDS_MAX;
 use kedge_types::{Cas, KeyBuffer, Status};
 
 use super::classic::{is_durable, write_item};
-use super::context::{TextCommandContext, TextOutcome, ended, target};
+use super::context::{READ_AND_CHANGE, TextCommandContext, TextOutcome, ended, target};
 use super::look_ahead::request_documents;
 use crate::commands::document;
 use crate::next_documents::COMMANDS_AHEAD;
 use crate::session::{
-    ParkedRequest, ReplyKind, RequestTag, Retrieval, RetrievalState, RetrievedDocument, Session,
-    SessionTurn,
+    ParkedRequest, ReplyKind, RequestTag, Retrieval, RetrievalState, RetrievedDocument, Rights,
+    Session, SessionTurn,
 };
 use crate::text_status::write_status;
 
@@ -188,7 +188,11 @@ fn look(
 ) -> Result<RetrievalState, Status> {
     let ctx = turn.ctx();
     let mut buffer = KeyBuffer::EMPTY;
-    let target = target(session, key, &mut buffer)?;
+    let needed = match retrieval.touch {
+        None => Rights::READ,
+        Some(_) => READ_AND_CHANGE,
+    };
+    let target = target(session, needed, key, &mut buffer)?;
     let result = match retrieval.touch {
         None => target
             .bucket

@@ -266,7 +266,7 @@ fn roles_of_every_command_are_as_documented() {
 #[test]
 fn system_attributes_need_their_own_privileges() {
     use kedge_protocol::binary::commands::subdoc::{PathFlags, SubdocMulti, SubdocOp, SubdocSpec};
-    let (read, write) = (Rights::READ, Rights::WRITE);
+    let (read, write) = (Rights::READ, Rights::UPSERT);
     let (read_system, write_system) = (Rights::READ_SYSTEM, Rights::WRITE_SYSTEM);
     let with = |own: Rights, system: Rights| own.and(system);
     // (operation, path, value, needed privileges)
@@ -500,4 +500,144 @@ fn collection_roles_apply_to_their_collections() {
     roles(&mut rig, "data_reader[default:other]");
     rig.give(&sample(Opcode::Get));
     assert_eq!(rig.replies()[0].1, DENIED);
+}
+
+/// Removes one of the needed privileges after the other, and expects a denial each time and only then.
+#[track_caller]
+fn needs_just(name: &str, needed: Rights, mut is_denied: impl FnMut(Rights) -> bool) {
+    assert!(!is_denied(needed), "{name} with {needed:?}");
+    for privilege in Privilege::ALL {
+        let one = Privileges::of(&[privilege]);
+        let rest = Rights(Privileges::ALL.without(one));
+        let expected = needed.allow(Rights(one));
+        assert_eq!(is_denied(rest), expected, "{name} without {privilege:?}");
+    }
+}
+
+/// The flags of the document, and deletions in the list of paths, decide which privilege a mutation of paths needs.
+#[test]
+fn subdoc_mutations_need_the_privilege_of_what_they_do_to_the_document() {
+    use kedge_protocol::binary::commands::subdoc::{
+        DocFlags, PathFlags, SubdocMulti, SubdocOp, SubdocSpec,
+    };
+    let spec = |op, flags, path: &'static str, value: &'static str| SubdocSpec {
+        op,
+        flags,
+        path: path.as_bytes(),
+        value: value.as_bytes(),
+    };
+    let upsert = spec(SubdocOp::DictUpsert, PathFlags::NONE, "a", "1");
+    let attribute = spec(SubdocOp::DictUpsert, PathFlags::XATTR, "u", "1");
+    let delete = spec(SubdocOp::DeleteDoc, PathFlags::NONE, "", "");
+    for (name, doc_flags, specs, needed) in [
+        ("change", DocFlags::NONE, &[upsert][..], Rights::UPSERT),
+        (
+            "upsert of a document",
+            DocFlags::MKDOC,
+            &[upsert],
+            Rights::UPSERT,
+        ),
+        ("addition", DocFlags::ADD, &[upsert], Rights::INSERT),
+        ("deletion", DocFlags::NONE, &[delete], Rights::DELETE),
+        (
+            "deletion with an attribute",
+            DocFlags::NONE,
+            &[attribute, delete],
+            Rights::UPSERT.and(Rights::DELETE),
+        ),
+    ] {
+        let writer = RequestWriter {
+            vb: VbId::of_key(b"k", 4),
+            ..RequestWriter::new(Opcode::SubdocMultiMutation)
+        };
+        let mut bytes = Vec::new();
+        SubdocMulti {
+            doc_flags,
+            ..SubdocMulti::of_key(b"k")
+        }
+        .encode(specs, &writer, &mut bytes);
+        let features = Features::of(&[Feature::Xerror, Feature::Xattr]);
+        let mut rig = Rig::new(Port::Kv, features);
+        needs_just(name, needed, |rights| {
+            rig.session.privileges = rights.into();
+            rig.give(&bytes);
+            rig.replies()[0].1 == Status::AccessDenied
+        });
+    }
+}
+
+#[test]
+fn return_meta_needs_the_privilege_of_its_kind() {
+    for (kind, needed) in [
+        (1_u32, Rights::UPSERT),
+        (2, Rights::INSERT),
+        (3, Rights::DELETE),
+    ] {
+        let mut extras = kind.to_be_bytes().to_vec();
+        extras.extend_from_slice(&[0; 8]);
+        let mut bytes = Vec::new();
+        RequestWriter {
+            vb: VbId::of_key(b"k", 4),
+            ..RequestWriter::new(Opcode::ReturnMeta)
+        }
+        .write(&extras, b"k", b"", &mut bytes);
+        let mut rig = Rig::new(Port::Kv, Features::of(&[Feature::Xerror]));
+        needs_just(&format!("kind {kind}"), needed, |rights| {
+            rig.session.privileges = rights.into();
+            rig.give(&bytes);
+            rig.replies()[0].1 == Status::AccessDenied
+        });
+    }
+}
+
+/// Every command of the memcached port needed the privileges to read and to write.
+#[test]
+fn text_commands_need_the_privileges_of_what_they_do() {
+    let denied = Status::AccessDenied.name();
+    let change = Rights::READ.and(Rights::UPSERT);
+    let mut rig = Rig::new(Port::Memcached, Features::NONE);
+    for (command, needed) in [
+        ("get k", Rights::READ),
+        ("gets k", Rights::READ),
+        ("gat 0 k", change),
+        ("set k 0 0 1\r\n1", Rights::UPSERT),
+        ("replace k 0 0 1\r\n1", Rights::UPSERT),
+        ("append k 0 0 1\r\n1", Rights::UPSERT),
+        ("prepend k 0 0 1\r\n1", Rights::UPSERT),
+        ("cas k 0 0 1 7\r\n1", Rights::UPSERT),
+        ("cas k 0 0 1 0\r\n1", Rights::UPSERT),
+        ("add k 0 0 1\r\n1", Rights::INSERT),
+        ("delete k", Rights::DELETE),
+        ("touch k 0", Rights::UPSERT),
+        ("incr k 1", change),
+        ("decr k 1", change),
+        ("mg k v", Rights::READ),
+        ("mg k v T0", change),
+        ("mg missing v N0", Rights::READ.and(Rights::INSERT)),
+        ("me k", Rights::READ),
+        ("ms k 1\r\n1", Rights::UPSERT),
+        ("ms k 1 ME\r\n1", Rights::INSERT),
+        ("ms k 1 MR\r\n1", Rights::UPSERT),
+        ("ms k 1 MA s\r\n1", Rights::UPSERT),
+        ("ms k 1 C0\r\n1", Rights::UPSERT),
+        ("ms fresh 1 MA N0\r\n1", Rights::UPSERT.and(Rights::INSERT)),
+        ("md k", Rights::DELETE),
+        ("md k C0", Rights::DELETE),
+        ("md k I", Rights::UPSERT),
+        ("md k x", Rights::UPSERT),
+        ("ma k", change),
+        ("ma k N0 t", change),
+    ] {
+        needs_just(command, needed, |rights| {
+            // The documents that the command finds, whatever the last one has done.
+            rig.session.privileges = Rights::ALL.into();
+            rig.give(b"set k 0 0 1\r\n1\r\ndelete missing\r\ndelete fresh\r\n");
+            rig.out = Output::default();
+            rig.session.privileges = rights.into();
+            rig.give(format!("{command}\r\n").as_bytes());
+            let reply = String::from_utf8_lossy(&rig.out.to_vec()).into_owned();
+            assert!(!reply.is_empty(), "{command}");
+            reply.contains(denied)
+        });
+    }
 }

@@ -6,7 +6,7 @@ use kedge_protocol::text::meta::{MetaArithmetic, MetaItem, MetaStatus, write_met
 use kedge_protocol::text::{CountDirection, Exptime};
 use kedge_types::{Cas, KeyBuffer, Status};
 
-use super::super::context::{TextCommandContext, TextOutcome};
+use super::super::context::{READ_AND_CHANGE, TextCommandContext, TextOutcome};
 use super::{answer, chosen, with_key};
 
 pub(in super::super) fn arithmetic(
@@ -22,7 +22,7 @@ pub(in super::super) fn arithmetic(
     let ctx = exec.turn.ctx();
     let result = with_key(&command.key, |key| {
         let mut buffer = KeyBuffer::EMPTY;
-        let target = exec.target(key, &mut buffer)?;
+        let target = exec.target(READ_AND_CHANGE, key, &mut buffer)?;
         let write = Write {
             new_cas: chosen(command.new_cas),
             ..target.write(Cas(command.compare_cas.unwrap_or(0)))
@@ -50,7 +50,7 @@ pub(in super::super) fn changed(
     let ctx = exec.turn.ctx();
     let touched = with_key(&command.key, |key| {
         let mut buffer = KeyBuffer::EMPTY;
-        let target = exec.target(key, &mut buffer)?;
+        let target = exec.target(READ_AND_CHANGE, key, &mut buffer)?;
         let write = Write {
             new_cas: chosen(command.new_cas),
             ..target.write(mutated.cas)

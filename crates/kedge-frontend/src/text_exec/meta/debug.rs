@@ -1,6 +1,6 @@
 //! `me`.
 
-use crate::session::TextStep;
+use crate::session::{Rights, TextStep};
 use kedge_protocol::text::meta::{MetaDebug, MetaDebugItem, write_meta_debug};
 use kedge_types::Status;
 
@@ -11,7 +11,7 @@ pub(in super::super) fn debug(
     exec: &mut TextCommandContext<'_, '_>,
     command: &MetaDebug<'_>,
 ) -> TextOutcome {
-    let found = exec.read_meta_key(&command.key);
+    let found = exec.read_meta_key(Rights::READ, &command.key);
     exec.then(TextStep::Main, found, |exec, found| {
         seen(exec, command, found)
     })

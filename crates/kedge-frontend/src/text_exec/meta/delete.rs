@@ -9,7 +9,7 @@ use kedge_types::{Cas, KeyBuffer, Status};
 use super::super::classic::{TextValue, store_as};
 use super::super::context::{TextCommandContext, TextOutcome};
 use super::{DocumentAccess, answer, chosen, with_key};
-use crate::session::inflated;
+use crate::session::{Rights, inflated};
 
 pub(in super::super) fn delete(
     exec: &mut TextCommandContext<'_, '_>,
@@ -17,7 +17,11 @@ pub(in super::super) fn delete(
 ) -> TextOutcome {
     if command.invalidate || command.remove_value || command.compare_cas == Some(0) {
         // The document is changed, not removed, so it has to be read.
-        let seen = exec.read_meta_key(&command.key);
+        let needed = match command.invalidate || command.remove_value {
+            true => Rights::UPSERT,
+            false => Rights::DELETE,
+        };
+        let seen = exec.read_meta_key(needed, &command.key);
         return exec.then(TextStep::ReadMeta, seen, |exec, seen| {
             on_access(exec, command, seen)
         });
@@ -25,7 +29,7 @@ pub(in super::super) fn delete(
     let ctx = exec.turn.ctx();
     let result = with_key(&command.key, |key| {
         let mut buffer = KeyBuffer::EMPTY;
-        let target = exec.target(key, &mut buffer)?;
+        let target = exec.target(Rights::DELETE, key, &mut buffer)?;
         let write = target.write(Cas(command.compare_cas.unwrap_or(0)));
         target.bucket.documents().delete(ctx, &write)
     });
@@ -49,7 +53,7 @@ pub(in super::super) fn on_access(
     let ctx = exec.turn.ctx();
     let result = with_key(&command.key, |key| {
         let mut buffer = KeyBuffer::EMPTY;
-        let target = exec.target(key, &mut buffer)?;
+        let target = exec.target(Rights::UPSERT, key, &mut buffer)?;
         let bytes = inflated(&seen.item)?;
         let (bytes, flags) = if command.remove_value {
             (&[][..], command.client_flags)

@@ -9,17 +9,17 @@ use kedge_protocol::text::meta::{
 use kedge_types::{Cas, KeyBuffer, Status};
 
 use super::super::classic::{TextValue, store_as};
-use super::super::context::{TextCommandContext, TextOutcome};
+use super::super::context::{READ_AND_CHANGE, TextCommandContext, TextOutcome};
 use super::super::recache::MetaFlags;
 use super::{DocumentAccess, answer, chosen, with_key};
-use crate::session::inflated;
+use crate::session::{Rights, inflated};
 
 pub(in super::super) fn get(
     exec: &mut TextCommandContext<'_, '_>,
     command: &MetaGet<'_>,
 ) -> TextOutcome {
     let result = match command.touch {
-        None => exec.read_meta_key(&command.key),
+        None => exec.read_meta_key(Rights::READ, &command.key),
         Some(exptime) => touch(exec, command, exptime.to_wire()),
     };
     exec.then(TextStep::Main, result, |exec, result| {
@@ -34,7 +34,7 @@ fn touch(
 ) -> Result<BucketOutcome<DocumentAccess>, Status> {
     with_key(&command.key, |key| {
         let mut buffer = KeyBuffer::EMPTY;
-        let target = exec.target(key, &mut buffer)?;
+        let target = exec.target(READ_AND_CHANGE, key, &mut buffer)?;
         let write = target.write(Cas(0));
         target
             .bucket
@@ -115,7 +115,7 @@ fn vivify(exec: &mut TextCommandContext<'_, '_>, command: &MetaGet<'_>) -> TextO
     let ctx = exec.turn.ctx();
     let stored = with_key(&command.key, |key| {
         let mut buffer = KeyBuffer::EMPTY;
-        let target = exec.target(key, &mut buffer)?;
+        let target = exec.target(Rights::INSERT, key, &mut buffer)?;
         let write = Write {
             new_cas: chosen(command.new_cas),
             ..target.write(Cas(0))

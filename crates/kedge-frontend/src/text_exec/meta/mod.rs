@@ -17,6 +17,7 @@ use kedge_types::{Cas, Expiry, KeyBuffer, Status};
 
 use super::classic::TextValue;
 use super::context::{TextCommandContext, TextOutcome};
+use crate::session::Rights;
 
 /// A document that was read.
 pub(super) struct DocumentAccess {
@@ -83,10 +84,14 @@ impl TextCommandContext<'_, '_> {
         }
     }
 
-    fn read_meta_key(&self, key: &MetaKey<'_>) -> Result<BucketOutcome<DocumentAccess>, Status> {
+    fn read_meta_key(
+        &self,
+        needed: Rights,
+        key: &MetaKey<'_>,
+    ) -> Result<BucketOutcome<DocumentAccess>, Status> {
         with_key(key, |key| {
             let mut buffer = KeyBuffer::EMPTY;
-            let target = self.target(key, &mut buffer)?;
+            let target = self.target(needed, key, &mut buffer)?;
             target
                 .bucket
                 .documents()

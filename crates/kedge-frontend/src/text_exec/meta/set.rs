@@ -10,9 +10,9 @@ use kedge_protocol::text::meta::{MetaItem, MetaSet, MetaStatus};
 use kedge_types::{Cas, KeyBuffer, Status};
 
 use super::super::classic::{TextValue, store_as};
-use super::super::context::{TextCommandContext, TextOutcome};
+use super::super::context::{TextCommandContext, TextOutcome, rights_of};
 use super::{DocumentAccess, answer, chosen, with_key};
-use crate::session::inflated;
+use crate::session::{Rights, inflated};
 
 pub(in super::super) fn set(
     exec: &mut TextCommandContext<'_, '_>,
@@ -62,7 +62,7 @@ pub(in super::super) fn on_meta(
     let ctx = exec.turn.ctx();
     let result = with_key(&command.key, |key| {
         let mut buffer = KeyBuffer::EMPTY;
-        let target = exec.target(key, &mut buffer)?;
+        let target = exec.target(Rights::UPSERT, key, &mut buffer)?;
         let write = Write {
             new_cas: chosen(command.new_cas),
             preserve_ttl: true,
@@ -106,7 +106,7 @@ fn write(exec: &mut TextCommandContext<'_, '_>, command: &MetaSet<'_>, cas: Cas)
     let ctx = exec.turn.ctx();
     let result = with_key(&command.key, |key| {
         let mut buffer = KeyBuffer::EMPTY;
-        let target = exec.target(key, &mut buffer)?;
+        let target = exec.target(rights_of(command.mode), key, &mut buffer)?;
         let value = value_of(command);
         let write = Write {
             new_cas: chosen(command.new_cas),
@@ -137,7 +137,7 @@ pub(in super::super) fn written(
     let ctx = exec.turn.ctx();
     let made = with_key(&command.key, |key| {
         let mut buffer = KeyBuffer::EMPTY;
-        let target = exec.target(key, &mut buffer)?;
+        let target = exec.target(Rights::INSERT, key, &mut buffer)?;
         let value = TextValue {
             expiry: exptime.to_wire(),
             ..value_of(command)
@@ -159,7 +159,7 @@ fn measure(
     command: &MetaSet<'_>,
     mutated: Mutated,
 ) -> TextOutcome {
-    let seen = exec.read_meta_key(&command.key);
+    let seen = exec.read_meta_key(Rights::UPSERT, &command.key);
     exec.then(TextStep::ReadLength(mutated), seen, |exec, seen| {
         measured(exec, command, mutated, seen)
     })
