@@ -7,6 +7,7 @@
 //! * [`ServerSession`] answers one login: PLAIN (RFC 4616) or SCRAM (RFC 5802, RFC 7677, and the
 //!   same construction with SHA-512).
 //! * [`ClientSession`] is the other side, for Kedge's own tools.
+//! * [`NodeProofs`] checks HTTP requests of other nodes, which prove the cluster's secret without sending it.
 //!
 //! # Invariants
 //!
@@ -50,6 +51,7 @@ mod hash;
 mod limits;
 mod mechanism;
 mod message;
+mod node_proof;
 mod password_hash;
 mod persist;
 mod policy;
@@ -80,6 +82,9 @@ pub use limits::{
 };
 pub use mechanism::Mechanism;
 pub use message::plain_credentials;
+pub use node_proof::{
+    BodyDigest, NONCE_HEADER, NONCE_LIFE, NodeProofs, PROOF_SCHEME, ProofError, ProvenRequest,
+};
 pub use password_hash::HashCost;
 pub use persist::STORE_VERSION;
 pub use policy::{CharacterClass, PASSWORD_LENGTH_MIN_MAX, PasswordPolicy, WeakPassword};

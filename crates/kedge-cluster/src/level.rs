@@ -147,6 +147,8 @@ pub enum Feature {
     ReplicationEpoch,
     /// The nodes of the map have ports of TLS.
     TlsPorts,
+    /// A node proves the cluster's secret to others in requests to management, and does not send it.
+    NodeProofs,
 }
 
 impl Feature {
@@ -163,6 +165,7 @@ impl Feature {
             Self::NodeProgress => (CompatLevel(2), "the progress of single nodes"),
             Self::ReplicationEpoch => (CompatLevel(2), "the epoch in replication"),
             Self::TlsPorts => (CompatLevel(2), "the ports of TLS"),
+            Self::NodeProofs => (CompatLevel(2), "proofs of the cluster's secret"),
         }
     }
 

@@ -25,9 +25,9 @@ pub struct MapNode {
     /// The host at which the other nodes and the clients reach it. A loopback address means that all such nodes are on
     /// one machine: the config then contains the host at which the client reached the server.
     pub host: String,
-    /// The port of the binary protocol.
+    /// The port of the binary protocol; 0 if the node serves it over TLS only.
     pub kv_port: u16,
-    /// The port of management over HTTP.
+    /// The port of management over HTTP; 0 if the node serves it over TLS only.
     pub mgmt_port: u16,
     /// The ports of TLS. A map whose level does not have [`Feature::TlsPorts`] has none.
     #[serde(default, skip_serializing_if = "TlsPorts::is_none")]
@@ -130,7 +130,9 @@ impl MapNode {
                 self.uuid
             ));
         }
-        check_address(name, &self.host, self.kv_port, self.mgmt_port)?;
+        let kv = self.kv_port.max(self.tls.kv);
+        let mgmt = self.mgmt_port.max(self.tls.mgmt);
+        check_address(name, &self.host, kv, mgmt)?;
         if group.is_empty() || group.len() > SERVER_GROUP_BYTES_MAX {
             return Err(format!(
                 "the server group of node \"{name}\" has 1 to {SERVER_GROUP_BYTES_MAX} bytes, not \"{group}\""
@@ -154,7 +156,7 @@ pub fn check_node_name(name: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks the address of a node.
+/// Checks the address of a node. The ports are any of a protocol: without TLS or with it.
 pub(crate) fn check_address(
     name: &str,
     host: &str,

@@ -80,9 +80,9 @@ pub struct NodeRecord {
     pub uuid: String,
     /// The host at which the other nodes and the clients reach it.
     pub host: String,
-    /// The port of the binary protocol.
+    /// The port of the binary protocol; 0 if the node serves it over TLS only.
     pub kv_port: u16,
-    /// The port of management over HTTP.
+    /// The port of management over HTTP; 0 if the node serves it over TLS only.
     pub mgmt_port: u16,
     /// The ports of TLS; a node of an older release has none.
     #[serde(default)]

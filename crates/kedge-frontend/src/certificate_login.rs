@@ -2,6 +2,7 @@
 //!
 //! The TLS library has verified the certificate. A client whose certificate names a user of the server is logged in as
 //! that user, and needs no SASL. One whose certificate names none may log in by SASL, unless certificates are mandatory.
+//! Another node of the cluster, too, logs in by SASL: its certificate makes it nobody, but may be required for the login.
 
 use kedge_cluster::CLUSTER_USER;
 use kedge_node::audit::EventKind;
@@ -36,6 +37,7 @@ pub(crate) fn log_in_by_certificate(
     let Some(server) = &shared.tls else {
         return Ok(());
     };
+    session.login.set_of_node(server.is_node(tls));
     match server.user_of(tls) {
         Ok(None) => Ok(()),
         Ok(Some(user)) if is_user(shared, &user) => log_in(session, shared, &user),

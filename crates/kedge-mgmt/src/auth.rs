@@ -1,27 +1,31 @@
-//! Authentication of callers: Basic authentication (RFC 7617) and privileges.
+//! Authentication of callers: Basic authentication (RFC 7617), proofs of nodes, and privileges.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use kedge_auth::{ExternalGrants, Privilege, Roles, external_name};
+use kedge_auth::{ExternalGrants, Privilege, ProofError, ProvenRequest, Roles, external_name};
 use kedge_cluster::CLUSTER_USER;
 use kedge_node::audit::{AuditEvent, EventKind};
 use kedge_node::external::{ExternalLogin, ExternalRefusal, PasswordAttempt};
 use kedge_node::password_checks::CheckTurn;
+use kedge_tls::ServerTls;
 use tokio::sync::oneshot;
 use zeroize::Zeroizing;
 
+use super::form;
+use super::proofs;
 use super::reply::EarlyReply;
 use super::request_context::PeerConnection;
 use super::slots::ConnectionClass;
-use super::state::HttpState;
+use super::state::{HttpState, MAP_BYTES_MAX};
 
 /// An authenticated user.
 #[derive(Clone, Debug)]
@@ -97,9 +101,33 @@ fn credentials(headers: &HeaderMap) -> Option<(String, Password)> {
 
 /// The reason of a refusal in the audit log.
 const TOO_SOON: &str = "too soon after wrong passwords";
+const NO_CERTIFICATE: &str = "no certificate of a node";
 
 /// Paths that need no password: they show only whether the server listens, and whether it is ready.
 pub(crate) const OPEN_PATHS: [&str; 2] = ["/", "/kedge/ready"];
+
+/// The place of refusals of a request in the audit log.
+struct Refusals {
+    state: Arc<HttpState>,
+    request: String,
+}
+
+impl Refusals {
+    fn of(state: &Arc<HttpState>, request: &Request) -> Self {
+        Self {
+            state: state.clone(),
+            request: format!("{} {}", request.method(), request.uri().path()),
+        }
+    }
+
+    fn put(&self, what: EventKind, user: &str, reason: &str) {
+        self.state.parts.users.audit().put(&AuditEvent {
+            request: &self.request,
+            reason,
+            ..AuditEvent::new(what, user)
+        });
+    }
+}
 
 /// Passes a request on with its [`Caller`], or replies 401.
 pub(crate) async fn authenticate(
@@ -114,32 +142,32 @@ pub(crate) async fn authenticate(
     let Some(connection) = request.extensions().get::<PeerConnection>().cloned() else {
         return EarlyReply::unauthorized().into_response();
     };
+    if let Some(proof) = proofs::credentials(request.headers()) {
+        return authenticate_node(state, connection, &proof, request, next).await;
+    }
+    let may_be_node = may_be_node(&state, &connection);
     let slot = connection.slot;
     // A password is stronger than a certificate: a client can name another user for a request.
     let given = credentials(request.headers()).map(|(id, password)| (id, Some(password)));
     let has_header = request.headers().contains_key(header::AUTHORIZATION);
-    let of_certificate = connection.certificate_user.filter(|_| !has_header);
+    let of_certificate = connection.certificate.user.filter(|_| !has_header);
     let of_certificate = of_certificate.map(|user| (user.as_ref().to_owned(), None));
     let Some((id, password)) = given.or(of_certificate) else {
         return EarlyReply::unauthorized().into_response();
     };
-    let (parts, wanted) = (state.clone(), request.uri().path().to_owned());
-    let wanted = format!("{} {wanted}", request.method());
+    let refusals = Refusals::of(&state, &request);
     let named = id.clone();
-    let refused = move |what, user: &str, reason| {
-        parts.parts.users.audit().put(&AuditEvent {
-            request: &wanted,
-            reason,
-            ..AuditEvent::new(what, user)
-        });
-    };
+    if id == CLUSTER_USER && !may_be_node {
+        refusals.put(EventKind::ManagementLoginFailed, &named, NO_CERTIFICATE);
+        return EarlyReply::unauthorized().into_response();
+    }
     let proven = match password {
         Some(password) => {
             let users = state.parts.users.read();
             if let Some(login) = state.checks.remembered(&users, &id, &password) {
                 Ok(Some(ProvenUser::external(login)))
             } else if let Some(wait) = too_soon(&state, slot.from(), &id, &password) {
-                refused(EventKind::ManagementLoginFailed, &named, TOO_SOON);
+                refusals.put(EventKind::ManagementLoginFailed, &named, TOO_SOON);
                 return EarlyReply::too_soon(wait).into_response();
             } else {
                 verify(&state, slot.from(), id, password).await
@@ -153,7 +181,7 @@ pub(crate) async fn authenticate(
         Err(reply) => return reply.into_response(),
     };
     let Some(caller) = caller else {
-        refused(EventKind::ManagementLoginFailed, &named, "");
+        refusals.put(EventKind::ManagementLoginFailed, &named, "");
         return EarlyReply::unauthorized().into_response();
     };
     if !slot.stand(caller.standing()) {
@@ -163,7 +191,7 @@ pub(crate) async fn authenticate(
     request.extensions_mut().insert(caller);
     let response = next.run(request).await;
     if response.status() == StatusCode::FORBIDDEN {
-        refused(EventKind::ManagementDenied, &user, "");
+        refusals.put(EventKind::ManagementDenied, &user, "");
     }
     response
 }
@@ -286,6 +314,65 @@ fn caller(state: &HttpState, user: ProvenUser) -> Option<Caller> {
         roles: users.roles_of_login(&user.id, user.grants.as_deref()),
         id: user.id,
     })
+}
+
+/// Returns whether a connection may be one of a node, as far as its certificate goes.
+fn may_be_node(state: &HttpState, connection: &PeerConnection) -> bool {
+    let tls = state.parts.tls.as_ref();
+    let is_required = tls.is_some_and(ServerTls::requires_node_certificates);
+    !is_required || connection.certificate.is_of_node
+}
+
+/// Passes a request of a node with a proof on, or replies 401, with a nonce if that is what was missing.
+async fn authenticate_node(
+    state: Arc<HttpState>,
+    connection: PeerConnection,
+    credentials: &str,
+    request: Request,
+    next: Next,
+) -> Response {
+    let Some(checks) = &state.parts.proofs else {
+        return EarlyReply::unauthorized().into_response();
+    };
+    let refusals = Refusals::of(&state, &request);
+    let content_type = request.headers().get(header::CONTENT_TYPE);
+    let path = request.uri().path_and_query();
+    let proven = ProvenRequest {
+        method: request.method().as_str(),
+        path: path.map_or("/", |path| path.as_str()),
+        content_type: content_type.map_or("", |it| it.to_str().unwrap_or_default()),
+    };
+    let refused = |reason: &str| {
+        refusals.put(EventKind::ManagementLoginFailed, CLUSTER_USER, reason);
+        EarlyReply::unauthorized().into_response()
+    };
+    let digest = match checks.check(credentials, &proven) {
+        Ok(digest) => digest,
+        Err(ProofError::Nonce) => {
+            return checks.with_nonce(EarlyReply::unauthorized().into_response());
+        }
+        Err(error) => return refused(&error.to_string()),
+    };
+    if !may_be_node(&state, &connection) {
+        return refused(NO_CERTIFICATE);
+    }
+    let Some(caller) = caller(&state, ProvenUser::local(CLUSTER_USER.to_owned())) else {
+        return refused("");
+    };
+    if !connection.slot.stand(caller.standing()) {
+        return EarlyReply::busy("All connections of nodes are taken.", true).into_response();
+    }
+    let (parts, body) = request.into_parts();
+    let body = match form::read_within(body, MAP_BYTES_MAX).await {
+        Ok(body) => body,
+        Err(reply) => return reply.into_response(),
+    };
+    if !digest.fits(&body) {
+        return refused("another body than the proven one");
+    }
+    let mut request = Request::from_parts(parts, Body::from(body));
+    request.extensions_mut().insert(caller);
+    checks.with_nonce(next.run(request).await)
 }
 
 #[cfg(test)]

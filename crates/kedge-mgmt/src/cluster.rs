@@ -20,10 +20,8 @@ use super::auth::Caller;
 use super::form::{self, FormFields};
 use super::reply::{EarlyReply, Handled, done, ok, ok_bytes};
 use super::request_context::RequestContext;
-use super::state::HttpState;
+use super::state::{HttpState, MAP_BYTES_MAX};
 
-/// Largest map, in bytes: many buckets with many vBuckets each.
-const MAP_BYTES_MAX: usize = 64 << 20;
 /// The longest time that a request waits for a node to apply a map.
 const WAIT_MAX: Duration = Duration::from_secs(30);
 

@@ -45,6 +45,7 @@ mod nodes;
 mod password_policy;
 mod permissions;
 mod pools;
+mod proofs;
 mod ready;
 mod rebalance;
 mod reply;
@@ -64,6 +65,7 @@ mod users;
 
 pub use backend::{BucketFacts, Buckets, BucketsError, StartingBuckets};
 pub use hosts::AllowedHosts;
+pub use proofs::ProofChecks;
 pub use serve::{HttpHandle, HttpListeners, start};
 pub use state::{
     BODY_BYTES_MAX, BODY_TIMEOUT, HEADER_BYTES_MAX, HEADER_TIMEOUT, HttpParts, HttpState,

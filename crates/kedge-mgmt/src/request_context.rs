@@ -15,14 +15,23 @@ use super::reply::EarlyReply;
 use super::slots::ConnectionSlot;
 use super::state::HttpState;
 
+/// The owner of the certificate that a client has shown.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ShownCertificate {
+    /// The user that it names.
+    pub(super) user: Option<Arc<str>>,
+    /// True if it is one of a node of the cluster.
+    pub(super) is_of_node: bool,
+}
+
 /// A connection as handlers see it.
 #[derive(Clone, Debug)]
 pub(crate) struct PeerConnection {
     /// The local address: documents contain this host, which the client can reach.
     pub(crate) local: SocketAddr,
     pub(super) slot: Arc<ConnectionSlot>,
-    /// The user of the client's certificate, on a connection of TLS.
-    pub(super) certificate_user: Option<Arc<str>>,
+    /// The client's certificate, on a connection of TLS.
+    pub(super) certificate: ShownCertificate,
 }
 
 /// One request: the caller, the host, and the shared state.

@@ -18,7 +18,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-use super::request_context::PeerConnection;
+use super::request_context::{PeerConnection, ShownCertificate};
 use super::router::App;
 use super::slots::ConnectionSlot;
 use super::state::{
@@ -250,15 +250,15 @@ fn serve(
         let mut arrival = PeerConnection {
             local,
             slot,
-            certificate_user: None,
+            certificate: ShownCertificate::default(),
         };
         set_options(&stream);
         let Some(tls) = tls else {
             return connection(stream, &protocol, app, &state, arrival).await;
         };
         match handshake(stream, &tls).await {
-            Ok((stream, user)) => {
-                arrival.certificate_user = user;
+            Ok((stream, certificate)) => {
+                arrival.certificate = certificate;
                 connection(stream, &protocol, app, &state, arrival).await;
             }
             Err(why) => tracing::debug!("management: no TLS with a client: {why}"),

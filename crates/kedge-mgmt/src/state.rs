@@ -15,11 +15,14 @@ use tokio::sync::{Semaphore, watch};
 
 use crate::backend::Buckets;
 use crate::hosts::AllowedHosts;
+use crate::proofs::ProofChecks;
 use crate::ready::Readiness;
 use crate::slots::ConnectionSlots;
 
 /// Largest body of a request, in bytes.
 pub const BODY_BYTES_MAX: usize = 1 << 20;
+/// Largest map in a request of another node, in bytes: many buckets with many vBuckets each.
+pub(crate) const MAP_BYTES_MAX: usize = 64 << 20;
 /// Largest header of a request, in bytes.
 pub const HEADER_BYTES_MAX: usize = 32 << 10;
 /// Timeout of the next request's header, which also ends idle connections.
@@ -57,6 +60,8 @@ pub struct HttpParts {
     pub hosts: AllowedHosts,
     /// TLS, if it is served.
     pub tls: Option<ServerTls>,
+    /// The check of requests of other nodes, on a node of a cluster.
+    pub proofs: Option<ProofChecks>,
     /// vBuckets of a bucket that is created without `numVBuckets`.
     pub vbuckets_default: u16,
 }

@@ -18,7 +18,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use super::reply::{EarlyReply, Handled, ok, ok_typed};
-use super::request_context::RequestContext;
+use super::request_context::{RequestContext, ShownCertificate};
 
 /// The pause between two looks whether a file of TLS has changed.
 const FILE_CHECK_PAUSE: Duration = Duration::from_secs(10);
@@ -26,14 +26,14 @@ const FILE_CHECK_PAUSE: Duration = Duration::from_secs(10);
 /// The type of certificates in PEM.
 const PEM: &str = "text/plain; charset=utf-8";
 
-/// Runs the handshake of a connection, and returns the user of the client's certificate.
+/// Runs the handshake of a connection, and returns the owner of the client's certificate.
 ///
 /// # Errors
 /// The reason why there is no connection. It is counted.
 pub(super) async fn handshake(
     stream: TcpStream,
     tls: &ServerTls,
-) -> Result<(TlsStream<TcpStream>, Option<Arc<str>>), String> {
+) -> Result<(TlsStream<TcpStream>, ShownCertificate), String> {
     let failed = |reason, why: String| {
         tls.metrics().failure(reason);
         why
@@ -49,7 +49,8 @@ pub(super) async fn handshake(
     };
     let is_resumed = session.handshake_kind() == Some(rustls::HandshakeKind::Resumed);
     tls.metrics().handshake(is_resumed);
-    Ok((stream, user))
+    let is_of_node = tls.is_node(session);
+    Ok((stream, ShownCertificate { user, is_of_node }))
 }
 
 /// Refuses the names of the server's own users: nodes log in to each other with the secret of the cluster, and a CA of

@@ -1,6 +1,7 @@
 //! The client side of management over HTTP, for nodes of a cluster and Kedge's tools.
 //!
-//! Blocking, one request per connection, every wait bounded.
+//! Blocking, one request per connection, every wait bounded. People and tools send a password with each request, nodes a
+//! proof of the cluster's secret ([`NodeAccess`]).
 
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -9,12 +10,19 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use kedge_auth::{NONCE_HEADER, PROOF_SCHEME, ProvenRequest};
+use kedge_cluster::CLUSTER_USER;
+use kedge_sync::{RankedMutex, ranks::NextNonce};
 use kedge_tls::ClientStream;
 use kedge_tls::rustls::ClientConfig;
 use zeroize::Zeroizing;
 
+use crate::node_access::NodeAccess;
+
 /// Timeout of a reply, unless another one is asked for.
 const TIMEOUT: Duration = Duration::from_secs(30);
+/// The status of a refused login.
+const UNAUTHORIZED: u16 = 401;
 /// Longest reply that is read, in bytes.
 const REPLY_BYTES_MAX: u64 = 64 << 20;
 
@@ -51,9 +59,7 @@ pub enum HttpError {
 pub struct HttpClient {
     host: String,
     port: u16,
-    user: String,
-    /// The password; `None`: the certificate of TLS logs in.
-    password: Option<Zeroizing<String>>,
+    login: HttpLogin,
     /// The timeout of connecting.
     connect: Duration,
     /// For how long a reply is waited for; `None`: for ever.
@@ -62,13 +68,46 @@ pub struct HttpClient {
     tls: Option<Arc<ClientConfig>>,
 }
 
+/// The login of the requests.
+#[derive(Clone)]
+enum HttpLogin {
+    Password {
+        user: String,
+        password: Zeroizing<String>,
+    },
+    /// The certificate of TLS logs in.
+    Certificate {
+        user: String,
+    },
+    Node(Arc<NodeRequests>),
+}
+
+/// The requests of this node to another one.
+struct NodeRequests {
+    access: Arc<NodeAccess>,
+    /// The name of the other node.
+    node: String,
+    /// The nonce of the next request, if the last response had one.
+    nonce: RankedMutex<NextNonce, Option<String>>,
+}
+
 impl std::fmt::Debug for HttpClient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("HttpClient")
             .field("address", &self.address())
-            .field("user", &self.user)
+            .field("user", &self.user())
             .finish_non_exhaustive()
     }
+}
+
+/// The header `Authorization` with its end of line; empty without a login.
+type Authorization = Zeroizing<String>;
+
+/// Returns the header of Basic authentication.
+fn basic(user: &str, password: &str) -> Authorization {
+    let login = Zeroizing::new(format!("{user}:{password}"));
+    let login = Zeroizing::new(STANDARD.encode(login.as_bytes()));
+    Zeroizing::new(format!("Authorization: Basic {}\r\n", login.as_str()))
 }
 
 /// A reply.
@@ -95,11 +134,26 @@ impl HttpClient {
         Self {
             host: host.to_owned(),
             port,
-            user: user.to_owned(),
-            password: Some(password.to_owned().into()),
+            login: HttpLogin::Password {
+                user: user.to_owned(),
+                password: password.to_owned().into(),
+            },
             connect: TIMEOUT,
             patience: Some(TIMEOUT),
             tls: None,
+        }
+    }
+
+    /// Creates the client of another node.
+    pub(crate) fn of_node(access: Arc<NodeAccess>, node: &str, host: &str, port: u16) -> Self {
+        let requests = NodeRequests {
+            access,
+            node: node.to_owned(),
+            nonce: RankedMutex::default(),
+        };
+        Self {
+            login: HttpLogin::Node(Arc::new(requests)),
+            ..Self::new(host, port, "", "")
         }
     }
 
@@ -115,8 +169,9 @@ impl HttpClient {
     /// Returns the client that sends no password, as the certificate of its TLS logs in.
     #[must_use]
     pub fn by_certificate(self) -> Self {
+        let user = self.user().to_owned();
         Self {
-            password: None,
+            login: HttpLogin::Certificate { user },
             ..self
         }
     }
@@ -143,7 +198,10 @@ impl HttpClient {
     /// Returns the user.
     #[must_use]
     pub fn user(&self) -> &str {
-        &self.user
+        match &self.login {
+            HttpLogin::Password { user, .. } | HttpLogin::Certificate { user } => user,
+            HttpLogin::Node(_) => CLUSTER_USER,
+        }
     }
 
     /// Returns `HOST:PORT`.
@@ -167,18 +225,91 @@ impl HttpClient {
         content_type: &str,
         body: &[u8],
     ) -> Result<HttpReply, HttpError> {
+        let request = ProvenRequest {
+            method,
+            path,
+            content_type,
+        };
+        match &self.login {
+            HttpLogin::Password { user, password } => {
+                let login = basic(user, password);
+                Ok(self.exchange(&request, body, &login)?.0)
+            }
+            HttpLogin::Certificate { .. } => {
+                Ok(self.exchange(&request, body, &Authorization::default())?.0)
+            }
+            HttpLogin::Node(node) if node.access.proves() => self.send_proven(node, &request, body),
+            // The other nodes may have a release that checks no proofs.
+            HttpLogin::Node(node) => {
+                let login = basic(CLUSTER_USER, node.access.secret());
+                Ok(self.exchange(&request, body, &login)?.0)
+            }
+        }
+    }
+
+    /// Sends a request with a proof of the secret, by the nonce of the last response or by a new one.
+    fn send_proven(
+        &self,
+        node: &NodeRequests,
+        request: &ProvenRequest<'_>,
+        body: &[u8],
+    ) -> Result<HttpReply, HttpError> {
+        let kept = node.nonce.lock().take();
+        if let Some(nonce) = kept {
+            let (reply, next) = self.prove(node, request, body, &nonce)?;
+            // A refusal with a nonce: the kept one is too old, or the node has restarted.
+            match next {
+                Some(next) if reply.code == UNAUTHORIZED => {
+                    return Ok(self.prove(node, request, body, &next)?.0);
+                }
+                _ => return Ok(reply),
+            }
+        }
+        let asks = Zeroizing::new(format!("Authorization: {PROOF_SCHEME}\r\n"));
+        let (refused, nonce) = self.exchange(request, &[], &asks)?;
+        match nonce {
+            Some(nonce) => Ok(self.prove(node, request, body, &nonce)?.0),
+            None => Ok(refused),
+        }
+    }
+
+    /// Sends a request with a proof by this nonce, and keeps the next one.
+    fn prove(
+        &self,
+        node: &NodeRequests,
+        request: &ProvenRequest<'_>,
+        body: &[u8],
+        nonce: &str,
+    ) -> Result<(HttpReply, Option<String>), HttpError> {
+        let secret = node.access.secret();
+        let proof = request.authorization(secret, &node.node, nonce, body);
+        let proof = Zeroizing::new(format!("Authorization: {proof}\r\n"));
+        let (reply, next) = self.exchange(request, body, &proof)?;
+        if reply.code != UNAUTHORIZED {
+            *node.nonce.lock() = next.clone();
+        }
+        Ok((reply, next))
+    }
+
+    /// Sends one request on a connection of its own. Returns the reply, and the nonce in it.
+    fn exchange(
+        &self,
+        request: &ProvenRequest<'_>,
+        body: &[u8],
+        authorization: &Authorization,
+    ) -> Result<(HttpReply, Option<String>), HttpError> {
         let address = self.address();
         let broke = |source| HttpError::Io {
             address: address.clone(),
             source,
         };
         let mut stream = self.connect()?;
-        let login = self.authorization();
+        let (method, path, content_type) = (request.method, request.path, request.content_type);
         // After HTTP/1.0 the server closes, and the body ends with the connection.
         let head = Zeroizing::new(format!(
             "{method} {path} HTTP/1.0\r\nHost: {address}\r\n{}\
              Content-Type: {content_type}\r\nContent-Length: {}\r\n\r\n",
-            login.as_str(),
+            authorization.as_str(),
             body.len(),
         ));
         stream.write_all(head.as_bytes()).map_err(broke)?;
@@ -197,20 +328,18 @@ impl HttpClient {
         parse(&reply).ok_or(HttpError::NotHttp { address })
     }
 
-    /// Returns the header of the login.
-    fn authorization(&self) -> Zeroizing<String> {
-        let Some(password) = &self.password else {
-            return Zeroizing::default();
-        };
-        let login = Zeroizing::new(format!("{}:{}", self.user, password.as_str()));
-        let login = Zeroizing::new(STANDARD.encode(login.as_bytes()));
-        Zeroizing::new(format!("Authorization: Basic {}\r\n", login.as_str()))
-    }
-
     fn connect(&self) -> Result<ClientStream, HttpError> {
         let failed = |source| HttpError::Connect {
             address: self.address(),
             source,
+        };
+        if self.port == 0 {
+            let why = "it has no such port: all nodes of a cluster need the same cluster_encryption, or both ports";
+            return Err(failed(io::Error::new(io::ErrorKind::AddrNotAvailable, why)));
+        }
+        let tls = match &self.login {
+            HttpLogin::Password { .. } | HttpLogin::Certificate { .. } => self.tls.clone(),
+            HttpLogin::Node(node) => node.access.tls_config(),
         };
         let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
         for candidate in (self.host.as_str(), self.port)
@@ -224,7 +353,7 @@ impl HttpClient {
                     stream
                         .set_write_timeout(Some(self.patience.unwrap_or(TIMEOUT)))
                         .map_err(failed)?;
-                    let opened = ClientStream::open(stream, self.tls.as_ref(), &self.host);
+                    let opened = ClientStream::open(stream, tls.as_ref(), &self.host);
                     return opened.map_err(failed);
                 }
                 Err(error) => last = error,
@@ -234,18 +363,23 @@ impl HttpClient {
     }
 }
 
-/// Returns status code and body of a complete reply.
-fn parse(reply: &[u8]) -> Option<HttpReply> {
+/// Returns status code and body of a complete reply, and the nonce in its headers.
+fn parse(reply: &[u8]) -> Option<(HttpReply, Option<String>)> {
     let end = reply.windows(4).position(|four| four == b"\r\n\r\n")?;
     let head = std::str::from_utf8(&reply[..end]).ok()?;
-    let mut status = head.lines().next()?.split(' ');
+    let mut lines = head.lines();
+    let mut status = lines.next()?.split(' ');
     if !status.next()?.starts_with("HTTP/1.") {
         return None;
     }
-    Some(HttpReply {
-        code: status.next()?.parse().ok()?,
+    let code = status.next()?.parse().ok()?;
+    let mut headers = lines.filter_map(|line| line.split_once(':'));
+    let nonce = headers.find(|(name, _)| name.eq_ignore_ascii_case(NONCE_HEADER));
+    let reply = HttpReply {
+        code,
         body: reply[end + 4..].to_vec(),
-    })
+    };
+    Some((reply, nonce.map(|(_, nonce)| nonce.trim().to_owned())))
 }
 
 #[cfg(test)]
@@ -254,8 +388,13 @@ mod tests {
 
     #[test]
     fn http_replies_are_parsed() {
-        let ok = parse(b"HTTP/1.0 202 Accepted\r\nX: y\r\n\r\nbody\r\n\r\n").expect("a reply");
+        let (ok, nonce) =
+            parse(b"HTTP/1.0 202 Accepted\r\nX: y\r\n\r\nbody\r\n\r\n").expect("a reply");
+        assert_eq!(nonce, None);
         assert_eq!((ok.code, ok.body.as_slice()), (202, &b"body\r\n\r\n"[..]));
+        let (_, nonce) =
+            parse(b"HTTP/1.1 401 No\r\nA: b\r\nKedge-Nonce: 00ff\r\n\r\n").expect("a reply");
+        assert_eq!(nonce.as_deref(), Some("00ff"));
         for broken in [
             &b""[..],
             b"HTTP/1.1 200",

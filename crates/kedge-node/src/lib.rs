@@ -9,6 +9,7 @@ mod hash_upgrades;
 pub mod http_client;
 pub mod inbox;
 pub mod machine;
+pub mod node_access;
 pub mod output;
 mod panics;
 pub mod password_checks;

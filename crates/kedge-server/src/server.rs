@@ -20,7 +20,9 @@ use kedge_frontend::{
     Frontend, FrontendConfig, FrontendLimits, FrontendParts, FrontendSetup, Listeners,
     MemcachedGate, MemcachedRules, MemcachedService, Metrics,
 };
-use kedge_mgmt::{AllowedHosts, HttpHandle, HttpListeners, HttpParts, HttpState, ServerStats};
+use kedge_mgmt::{
+    AllowedHosts, HttpHandle, HttpListeners, HttpParts, HttpState, ProofChecks, ServerStats,
+};
 use kedge_node::coordination::ClusterControl;
 use kedge_node::password_checks::{LoginDelays, PasswordChecks};
 use kedge_node::pools::TaskPools;
@@ -179,10 +181,9 @@ impl Server {
         }
         let setup = FrontendSetup::new(threads)?;
         let registry = open_registry(&config, &environment, &pools, &setup, threads, addresses)?;
-        let replicator = Replicator::new(&registry, &environment.clock)
-            .map_err(no_start("the replication's thread"))?;
-        let replicator = Arc::new(replicator);
-        let hosts = allowed_hosts(&mut config);
+        let replicator = Replicator::new(&registry, &environment.clock);
+        let replicator = Arc::new(replicator.map_err(no_start("the replication's thread"))?);
+        let (hosts, proofs) = (allowed_hosts(&mut config), proofs(&config)?);
         let outer = (&environment, addresses);
         let node = open_node(&mut config, &registry, &replicator, outer)?;
         let (checks, external) = start_checks(&config, &environment, &pools)?;
@@ -207,6 +208,7 @@ impl Server {
             data_dir: config.data_dir,
             hosts,
             tls: tls.clone(),
+            proofs,
             vbuckets_default: config.vbuckets_default,
         };
         let listeners = HttpListeners {
@@ -418,6 +420,16 @@ impl Addresses {
             mgmt_tls: port(self.mgmt_tls),
         }
     }
+}
+
+/// The check of requests of other nodes; `None` if the node runs alone.
+fn proofs(config: &ServerConfig) -> Result<Option<ProofChecks>, ServerError> {
+    let Some(setup) = &config.cluster else {
+        return Ok(None);
+    };
+    let proofs = ProofChecks::new(setup.name(), setup.secret());
+    let started = proofs.map_err(|error| no_start("management")(io::Error::other(error)))?;
+    Ok(Some(started))
 }
 
 /// The hosts by which requests of management may name the server.

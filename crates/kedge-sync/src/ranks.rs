@@ -182,6 +182,9 @@ ranks! {
         ExternalLogins = "`Authority::cache`";
     60, "logins of external users that wait for a directory", "front-end threads, management, the thread `kedge-external`", "nothing":
         ExternalWaiting = "`Authority::waiting`";
+    60, "nonces of requests between nodes", "management; threads that talk to other nodes", "computing one HMAC":
+        UsedNonces = "`ProofChecks::proofs`",
+        NextNonce = "`NodeRequests::nonce`";
     60, "hashes of proven passwords that wait to be saved", "the task `authentication`, management, the task `password_hashes`", "nothing":
         HashUpgradesWaiting = "`HashUpgrades::waiting`";
     60, "connections without a login", "front-end threads, the thread `kedge-accept`", "nothing":

@@ -112,6 +112,9 @@ pub enum TlsError {
         /// The reason.
         why: String,
     },
+    /// The CAs of the nodes of the cluster cannot be used.
+    #[error("the CAs of the cluster's nodes cannot be used: {0}")]
+    NodeCa(String),
     /// A cipher suite is unknown.
     #[error("unknown cipher suite {name}; known are {known}")]
     UnknownCipherSuite {

@@ -5,9 +5,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use arc_swap::ArcSwap;
-use rustls::pki_types::CertificateDer;
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::ServerSessionMemoryCache;
-use rustls::{CommonState, InconsistentKeys, ServerConfig};
+use rustls::server::danger::ClientCertVerifier;
+use rustls::{ClientConfig, CommonState, InconsistentKeys, ServerConfig};
 use serde::Serialize;
 
 use crate::certificate::{CertificateInfo, pem};
@@ -16,6 +18,7 @@ use crate::client_demand::ClientDemand;
 use crate::error::{NameError, TlsError};
 use crate::key::Passphrase;
 use crate::metrics::TlsMetrics;
+use crate::node_auth::{self, NodeAuth, NodesAndClients, OwnIdentity};
 use crate::provider::{self, MinVersion, provider_with};
 use crate::{auto, files, key, names};
 
@@ -39,6 +42,8 @@ pub struct TlsOptions {
     pub honor_cipher_order: bool,
     /// Client certificates.
     pub client_auth: ClientAuth,
+    /// TLS between the nodes of the cluster, if they use it.
+    pub nodes: Option<NodeAuth>,
     /// The file in which the demand for client certificates is kept that management sets.
     pub demand_file: Option<PathBuf>,
     /// The directory and the names of a certificate of the server's own CA, which the server renews; `certificate` and
@@ -72,7 +77,24 @@ struct Current {
     /// The last certificate that clients receive: that of the CA, if the file has it.
     last: CertificateDer<'static>,
     auth: ClientAuth,
+    nodes: Option<CurrentNodes>,
 }
+
+/// TLS between nodes.
+struct CurrentNodes {
+    /// The configuration of this node as a client of others.
+    client: Arc<ClientConfig>,
+    /// The verifier of the certificates of others.
+    verifier: Arc<dyn ClientCertVerifier>,
+}
+
+impl PartialEq for ServerTls {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for ServerTls {}
 
 /// The state of a file by which a change is noticed.
 type FileState = (PathBuf, Option<(SystemTime, u64)>);
@@ -138,6 +160,41 @@ impl ServerTls {
         Arc::clone(&self.0.current.load().config)
     }
 
+    /// The configuration for a new connection to another node of the cluster; `None` if nodes do not use TLS.
+    #[must_use]
+    pub fn node_config(&self) -> Option<Arc<ClientConfig>> {
+        let current = self.0.current.load();
+        current.nodes.as_ref().map(|nodes| nodes.client.clone())
+    }
+
+    /// Returns whether a connection counts as one of a node only if it has shown a certificate of a node.
+    #[must_use]
+    pub fn requires_node_certificates(&self) -> bool {
+        let nodes = self.0.options.nodes.as_ref();
+        nodes.is_some_and(|nodes| nodes.is_mutual)
+    }
+
+    /// Returns the encryption between nodes: `off`, `tls` or `mutual_tls`.
+    #[must_use]
+    pub fn node_encryption(&self) -> &'static str {
+        match &self.0.options.nodes {
+            None => "off",
+            Some(nodes) if nodes.is_mutual => "mutual_tls",
+            Some(_) => "tls",
+        }
+    }
+
+    /// Returns whether the peer has shown a certificate of a node of the cluster, after the handshake.
+    #[must_use]
+    pub fn is_node(&self, session: &CommonState) -> bool {
+        let current = self.0.current.load();
+        let verifier = current.nodes.as_ref().map(|nodes| &*nodes.verifier);
+        let chain = session.peer_certificates();
+        verifier
+            .zip(chain)
+            .is_some_and(|(verifier, chain)| node_auth::is_node(verifier, chain))
+    }
+
     /// The demand for a certificate.
     #[must_use]
     pub fn client_certs(&self) -> ClientCerts {
@@ -176,7 +233,7 @@ impl ServerTls {
     }
 
     /// Returns the user name of the client's certificate, after the handshake. `None` if it has none, or none was asked
-    /// for.
+    /// for, or it is one of a node.
     ///
     /// # Errors
     /// The certificate is valid, but names no user.
@@ -189,6 +246,9 @@ impl ServerTls {
         let Some([leaf, ..]) = session.peer_certificates() else {
             return Ok(None);
         };
+        if self.is_node(session) {
+            return Ok(None);
+        }
         names::user_name(leaf, &auth.names).map(Some)
     }
 
@@ -310,7 +370,9 @@ impl ServerTls {
 fn paths(options: &TlsOptions) -> impl Iterator<Item = &Path> {
     let auth = &options.client_auth;
     let own = [options.certificate.as_path(), options.key.as_path()];
-    let lists = auth.ca.iter().chain(&auth.crl).map(PathBuf::as_path);
+    let of_nodes = options.nodes.iter().flat_map(|nodes| &nodes.ca);
+    let lists = auth.ca.iter().chain(&auth.crl).chain(of_nodes);
+    let lists = lists.map(PathBuf::as_path);
     own.into_iter()
         .chain(options.passphrase.file())
         .chain(lists)
@@ -333,14 +395,74 @@ fn load(options: &TlsOptions, auth: &ClientAuth, now: SystemTime) -> Result<Curr
     let last = chain[chain.len() - 1].clone();
     let private = key::read(&options.key, &options.passphrase)?;
     let provider = provider_with(&options.cipher_suites, options.min_version)?;
-    let builder = ServerConfig::builder_with_provider(provider)
-        .with_protocol_versions(options.min_version.versions())?;
-    let builder = match auth.verifier()? {
+    let versions = options.min_version.versions();
+    let nodes = load_nodes(options, &chain, &private, &provider)?;
+    let verifier = match (&nodes, auth.verifier()?) {
+        (Some(nodes), clients) if clients.is_some() || nodes.are_asked => {
+            let both = NodesAndClients::new(nodes.current.verifier.clone(), clients);
+            Some(Arc::new(both) as Arc<dyn ClientCertVerifier>)
+        }
+        (_, clients) => clients,
+    };
+    let builder = ServerConfig::builder_with_provider(provider).with_protocol_versions(versions)?;
+    let builder = match verifier {
         Some(verifier) => builder.with_client_cert_verifier(verifier),
         None => builder.with_no_client_auth(),
     };
     let built = builder.with_single_cert(chain, private);
-    let mut config = built.map_err(|error| match error {
+    let mut config = built.map_err(|error| refused(options, error))?;
+    config.ignore_client_order = options.honor_cipher_order;
+    // Their keys are new with each load: a session is not resumed by clients that the new files would refuse.
+    config.ticketer = provider::ticketer()?;
+    config.session_storage = ServerSessionMemoryCache::new(SESSIONS_MAX);
+    Ok(Current {
+        config: Arc::new(config),
+        certificate,
+        last,
+        auth: auth.clone(),
+        nodes: nodes.map(|nodes| nodes.current),
+    })
+}
+
+/// TLS between nodes, as it was loaded.
+struct LoadedNodes {
+    current: CurrentNodes,
+    /// True if certificates of nodes are asked for, even if those of clients are not.
+    are_asked: bool,
+}
+
+fn load_nodes(
+    options: &TlsOptions,
+    chain: &[CertificateDer<'static>],
+    private: &PrivateKeyDer<'static>,
+    provider: &Arc<CryptoProvider>,
+) -> Result<Option<LoadedNodes>, TlsError> {
+    let Some(nodes) = &options.nodes else {
+        return Ok(None);
+    };
+    let client = nodes.client_config(OwnIdentity {
+        path: &options.certificate,
+        chain: chain.to_vec(),
+        key: private.clone_key(),
+        provider: provider.clone(),
+        versions: options.min_version.versions(),
+    });
+    let client = client.map_err(|error| match error {
+        TlsError::Library(error) => refused(options, error),
+        error => error,
+    })?;
+    Ok(Some(LoadedNodes {
+        current: CurrentNodes {
+            client: Arc::new(client),
+            verifier: nodes.verifier(&options.client_auth.crl)?,
+        },
+        are_asked: nodes.is_mutual,
+    }))
+}
+
+/// Names the file for which the library refuses the certificate or its key.
+fn refused(options: &TlsOptions, error: rustls::Error) -> TlsError {
+    match error {
         rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => TlsError::KeyMismatch {
             key: options.key.clone(),
             certificate: options.certificate.clone(),
@@ -354,18 +476,10 @@ fn load(options: &TlsOptions, auth: &ClientAuth, now: SystemTime) -> Result<Curr
             why: why.to_string(),
         },
         error => TlsError::Library(error),
-    })?;
-    config.ignore_client_order = options.honor_cipher_order;
-    // Their keys are new with each load: a session is not resumed by clients that the new files would refuse.
-    config.ticketer = provider::ticketer()?;
-    config.session_storage = ServerSessionMemoryCache::new(SESSIONS_MAX);
-    Ok(Current {
-        config: Arc::new(config),
-        certificate,
-        last,
-        auth: auth.clone(),
-    })
+    }
 }
 
+#[cfg(test)]
+mod node_tests;
 #[cfg(test)]
 mod tests;

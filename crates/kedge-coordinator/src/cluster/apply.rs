@@ -422,7 +422,7 @@ impl ClusterNode {
                 peer: PeerAddress {
                     name: node.name.clone(),
                     host: node.host.clone(),
-                    port: node.kv_port,
+                    port: self.followed.access.kv_port(node.kv_port, node.tls),
                 },
                 from_files: map.has(Feature::FileCopies),
                 map_epoch: map

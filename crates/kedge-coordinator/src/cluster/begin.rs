@@ -4,14 +4,15 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use kedge_cluster::{
-    CLUSTER_USER, ClusterError, ClusterMap, ClusterSecret, External, FailoverAttempt, MapNode,
-    NodeRecord, Ports, Release, TlsPorts, uuid_text,
+    ClusterError, ClusterMap, ClusterSecret, External, FailoverAttempt, MapNode, NodeRecord, Ports,
+    Release, TlsPorts, uuid_text,
 };
 use kedge_coordination::{CoordinationError, StoreAddress, Transaction};
 use kedge_disk::Disk;
 use kedge_node::coordination::NodeReport;
-use kedge_node::http_client::HttpClient;
+use kedge_node::node_access::NodeAccess;
 use kedge_node::users::Users;
+use kedge_tls::ServerTls;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -44,6 +45,8 @@ pub struct NodeOptions {
     pub lease: LeaseOptions,
     /// The release of the process.
     pub release: Release,
+    /// TLS of this node, if nodes use it among themselves.
+    pub tls: Option<ServerTls>,
 }
 
 /// A node that knows the secret of its cluster.
@@ -52,6 +55,8 @@ pub struct ClusterSetup {
     pub(super) options: NodeOptions,
     pub(super) store: Arc<Store>,
     pub(super) secret: ClusterSecret,
+    /// The way to the other nodes.
+    pub(super) access: Arc<NodeAccess>,
     pub(super) file: NodeFile,
     /// The content of the node's file, if it has one.
     pub(super) saved: Option<SavedNode>,
@@ -91,6 +96,7 @@ impl ClusterSetup {
         let last = last.map(|map| map.cluster_uuid.clone());
         Ok(Self {
             users: Arc::new(ClusterUsers::new(store.clone(), last)),
+            access: Arc::new(NodeAccess::new(secret.text(), options.tls.clone())),
             options,
             store,
             secret,
@@ -115,6 +121,12 @@ impl ClusterSetup {
     #[must_use]
     pub fn secret(&self) -> &str {
         self.secret.text()
+    }
+
+    /// Returns the name of the node.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.options.name
     }
 
     /// Returns the names of the node's host and of its host in another network.
@@ -223,20 +235,26 @@ fn runs_elsewhere(setup: &ClusterSetup, state: &StoredState, ports: Ports) -> bo
         .map
         .iter()
         .flat_map(|stored| stored.map.nodes.values());
+    let access = &setup.access;
     let of_map = of_map
         .filter(|node| node.name == *name)
-        .map(|node| (node.host.clone(), node.mgmt_port));
+        .map(|node| (&node.host, node.mgmt_port, node.tls));
     let of_record = state
         .record
         .iter()
-        .map(|it| (it.host.clone(), it.mgmt_port));
-    of_map.chain(of_record).any(|(host, port)| {
-        if host == setup.options.host && port == ports.mgmt {
+        .map(|it| (&it.host, it.mgmt_port, it.tls));
+    let own = TlsPorts {
+        mgmt: ports.mgmt_tls,
+        ..TlsPorts::default()
+    };
+    let own = access.mgmt_port(ports.mgmt, own);
+    of_map.chain(of_record).any(|(host, plain, tls)| {
+        let port = access.mgmt_port(plain, tls);
+        if *host == setup.options.host && port == own {
             // This process has bound the port.
             return false;
         }
-        let client = HttpClient::new(&host, port, CLUSTER_USER, setup.secret());
-        let client = client.within(PROBE_TIMEOUT);
+        let client = access.client(name, host, port).within(PROBE_TIMEOUT);
         let reply = client.send("GET", "/kedge/cluster/node", "application/json", &[]);
         let report = reply.ok().filter(|reply| reply.is_success());
         let report = report.and_then(|it| serde_json::from_slice::<NodeReport>(&it.body).ok());
@@ -295,6 +313,9 @@ pub(super) fn start(
         };
         state.check_level(release)?;
         let stored = state.map.as_ref().map(|stored| &stored.map);
+        if let Some(map) = stored {
+            setup.access.follow_level(map);
+        }
         let start = decide(name, setup.saved.as_ref(), stored, state.record.as_ref())?;
         if start != Start::Create && runs_elsewhere(setup, &state, ports) {
             return Err(ClusterError::Membership(format!(

@@ -12,6 +12,7 @@ use kedge_cluster::{
 };
 use kedge_disk::DiskError;
 use kedge_node::coordination::ChangeError;
+use kedge_node::node_access::NodeAccess;
 use kedge_node::registry::BucketRegistry;
 use kedge_sync::{RankedCondvar, RankedMutex, ranks::ClusterCurrent};
 use tokio::sync::watch;
@@ -42,6 +43,8 @@ pub(super) struct Followed {
     /// The release of this process.
     pub(super) release: Release,
     pub(super) secret: ClusterSecret,
+    /// The way to the other nodes.
+    pub(super) access: Arc<NodeAccess>,
     file: NodeFile,
     store: Arc<Store>,
     registry: Arc<BucketRegistry>,
@@ -57,17 +60,20 @@ pub(super) struct Followed {
 impl Followed {
     pub(super) fn new(
         started: Started,
+        access: Arc<NodeAccess>,
         file: NodeFile,
         store: Arc<Store>,
         registry: Arc<BucketRegistry>,
     ) -> Self {
         if let Some(map) = &started.saved.map {
+            access.follow_level(map);
             registry.cluster().follow_epoch(map.revision.epoch);
         }
         Self {
             entry: started.entry,
             release: started.release,
             secret: started.saved.secret,
+            access,
             file,
             store,
             registry,
@@ -217,6 +223,7 @@ impl Followed {
             tracing::info!(rev = map.revision.rev, "a new cluster map is followed");
             // Before this node follows anybody by it: see `Feature::ReplicationEpoch`.
             self.registry.cluster().follow_epoch(map.revision.epoch);
+            self.access.follow_level(&map);
             current.map = Some(Arc::new(map));
         }
         current.poked = true;

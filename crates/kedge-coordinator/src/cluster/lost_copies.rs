@@ -12,9 +12,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use kedge_cluster::{CLUSTER_USER, ClusterError, ClusterMap, MapBucket, MapNode};
+use kedge_cluster::{ClusterError, ClusterMap, MapBucket, MapNode};
 use kedge_coordination::CoordinationError;
-use kedge_node::http_client::HttpClient;
 use kedge_node::registry::{BucketRegistry, RegistryError};
 
 use super::begin::ClusterSetup;
@@ -225,7 +224,9 @@ pub(super) fn check_without_store(
 
 /// Asks a member to fail this node over.
 fn ask(setup: &ClusterSetup, other: &MapNode, patience: Duration) -> Result<(), String> {
-    let client = HttpClient::new(&other.host, other.mgmt_port, CLUSTER_USER, setup.secret());
+    let access = &setup.access;
+    let port = access.mgmt_port(other.mgmt_port, other.tls);
+    let client = access.client(&other.name, &other.host, port);
     let form = format!("node={}", setup.options.name);
     let reply = client.within(patience).send(
         "POST",

@@ -156,10 +156,17 @@ impl ClusterNode {
             node: setup.options.name.clone(),
             user: CLUSTER_USER.to_owned(),
             password: Zeroizing::new(setup.secret.text().to_owned()),
+            tls: setup.options.tls.clone(),
         });
         let store = setup.store;
         let data_lock = data_lock::identity(setup.file.dir(), store.is_remote());
-        let followed = Followed::new(started, setup.file, store.clone(), registry.clone());
+        let followed = Followed::new(
+            started,
+            setup.access,
+            setup.file,
+            store.clone(),
+            registry.clone(),
+        );
         let followed = Arc::new(followed);
         let node = Arc::new_cyclic(|this: &Weak<Self>| Self {
             peers: Arc::new(Peers::new(followed.clone())),

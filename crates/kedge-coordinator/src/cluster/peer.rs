@@ -8,6 +8,7 @@ use kedge_cluster::{ClusterMap, FailoverAttempt, LevelRange, MapNode, NodePositi
 use kedge_coordination::lease::PromiseRequest;
 use kedge_node::coordination::NodeReport;
 use kedge_node::http_client::{HttpClient, HttpError, HttpReply};
+use kedge_node::node_access::NodeAccess;
 use kedge_sync::{RankedCondvar, RankedMutex, ranks::PeerStatusRank};
 
 use super::followed::Followed;
@@ -56,6 +57,7 @@ pub(super) struct Peer {
     pub(super) number: u16,
     pub(super) name: String,
     client: HttpClient,
+    access: Arc<NodeAccess>,
     /// The address of its management.
     address: (String, u16),
     /// True once it is no other node of the followed map any more, or has another address.
@@ -78,12 +80,14 @@ pub(super) enum PeerError {
 }
 
 impl Peer {
-    pub(super) fn new(number: u16, node: &MapNode, client: HttpClient) -> Self {
+    pub(super) fn new(number: u16, node: &MapNode, access: &Arc<NodeAccess>) -> Self {
+        let port = access.mgmt_port(node.mgmt_port, node.tls);
         Self {
             number,
             name: node.name.clone(),
-            client,
-            address: (node.host.clone(), node.mgmt_port),
+            client: access.client(&node.name, &node.host, port),
+            access: access.clone(),
+            address: (node.host.clone(), port),
             dismissed: AtomicBool::new(false),
             status: RankedMutex::default(),
             wake: RankedCondvar::new(),
@@ -93,7 +97,8 @@ impl Peer {
     /// Returns whether this is the node of the map, at its present address.
     pub(super) fn is_at(&self, node: &MapNode) -> bool {
         let (host, port) = &self.address;
-        self.name == node.name && *host == node.host && *port == node.mgmt_port
+        let now = self.access.mgmt_port(node.mgmt_port, node.tls);
+        self.name == node.name && *host == node.host && *port == now
     }
 
     /// Ends the thread.

@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use kedge_cluster::{CLUSTER_USER, ClusterMap, Revision};
+use kedge_cluster::{ClusterMap, Revision};
 use kedge_node::coordination::ChangeError;
-use kedge_node::http_client::HttpClient;
 use kedge_sync::{RankedMutex, ranks::ClusterPeers};
 
 use super::followed::Followed;
@@ -121,9 +120,7 @@ impl Peers {
             if nodes.contains_key(&number) {
                 continue;
             }
-            let secret = self.followed.secret.text();
-            let client = HttpClient::new(&node.host, node.mgmt_port, CLUSTER_USER, secret);
-            let peer = Arc::new(Peer::new(number, node, client));
+            let peer = Arc::new(Peer::new(number, node, &self.followed.access));
             let (followed, asked) = (Arc::downgrade(&self.followed), peer.clone());
             let thread = std::thread::Builder::new()
                 .name(format!("kedge-peer-{}", node.name))

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use kedge_bucket::{Bucket, VbState};
 use kedge_cluster::{ClusterMap, MapBucket, VbucketRole};
 use kedge_node::coordination::{NodeReport, StoreStatus};
+use kedge_tls::ServerTls;
 use serde_json::{Map, Value, json};
 
 use super::ClusterNode;
@@ -142,6 +143,8 @@ impl ClusterNode {
                 "host": node.host,
                 "kvPort": node.kv_port,
                 "mgmtPort": node.mgmt_port,
+                "kvTlsPort": node.tls.kv,
+                "mgmtTlsPort": node.tls.mgmt,
                 "thisNode": Some(number) == me,
                 "failedOver": node.failed,
                 "up": is_up(number),
@@ -167,6 +170,7 @@ impl ClusterNode {
             "revision": map.revision,
             "compatibility": level::status(&map, |name| levels_of(&self.followed, &self.peers, name)),
             "coordinator": self.coordinator(),
+            "encryption": self.followed.access.tls().map_or("off", ServerTls::node_encryption),
             "orchestrator": orchestrator.map(|(number, _)| map.name(number)),
             "autoFailover": orchestrator.map(|(_, decision)| decision),
             "nodes": nodes.collect::<Vec<_>>(),

@@ -98,6 +98,7 @@ pub(super) fn node(store: &Path) -> Arc<ClusterNode> {
             watchdog: false,
         },
         release: Release::CURRENT,
+        tls: None,
     };
     let setup = ClusterSetup::prepare(options, &disk, data_dir).expect("the store can be read");
     let (registry, clock) = registry_at(disk, data_dir);

@@ -1,4 +1,4 @@
-//! Connecting to a peer: name, socket, features, login, bucket.
+//! Connecting to a peer: name, socket, TLS, features, login, bucket.
 //!
 //! All of this blocks, so each attempt has a thread of its own, which ends with it. There is at most one per link.
 
@@ -12,6 +12,7 @@ use kedge_protocol::binary::commands::{Hello, SaslStart, SelectBucket};
 use kedge_protocol::binary::{
     Feature, Features, Opcode, ParseReply, RequestWriter, parse_response,
 };
+use kedge_tls::{ClientStream, ServerTls};
 use kedge_types::Status;
 
 use super::NodeIdentity;
@@ -40,6 +41,11 @@ pub(crate) enum DialError {
     Io(#[from] io::Error),
     #[error("the peer's address cannot be found")]
     NoAddress,
+    /// Either the peer has no port of TLS in the map, or only such ports.
+    #[error(
+        "the peer has no such port: all nodes of a cluster need the same cluster_encryption, or both ports"
+    )]
+    NoPort,
     #[error("the peer closed the connection")]
     Closed,
     #[error("the peer's answer cannot be read: {0}")]
@@ -63,7 +69,7 @@ pub(crate) fn dial(
     peer: &PeerAddress,
     bucket: &str,
     identity: &NodeIdentity,
-) -> Result<TcpStream, DialError> {
+) -> Result<ClientStream, DialError> {
     Dialog::begin(peer, bucket, identity)?.into_stream()
 }
 
@@ -86,7 +92,7 @@ fn is_itself(stream: &TcpStream, address: SocketAddr) -> bool {
 
 /// A connection with one request and reply at a time.
 pub(super) struct Dialog {
-    stream: TcpStream,
+    stream: ClientStream,
     received: Vec<u8>,
 }
 
@@ -107,7 +113,7 @@ impl Dialog {
         bucket: &str,
         identity: &NodeIdentity,
     ) -> Result<Self, DialError> {
-        let mut dialog = Self::open(peer)?;
+        let mut dialog = Self::open(peer, identity)?;
         dialog.hello(identity)?;
         dialog.login(identity)?;
         let name = bucket.as_bytes();
@@ -117,13 +123,17 @@ impl Dialog {
         Ok(dialog)
     }
 
-    fn open(peer: &PeerAddress) -> Result<Self, DialError> {
+    fn open(peer: &PeerAddress, identity: &NodeIdentity) -> Result<Self, DialError> {
+        if peer.port == 0 {
+            return Err(DialError::NoPort);
+        }
         let stream = connect(peer)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(STEP_TIMEOUT))?;
         stream.set_write_timeout(Some(STEP_TIMEOUT))?;
+        let config = identity.tls.as_ref().and_then(ServerTls::node_config);
         Ok(Self {
-            stream,
+            stream: ClientStream::open(stream, config.as_ref(), &peer.host)?,
             received: Vec::new(),
         })
     }
@@ -131,7 +141,8 @@ impl Dialog {
     pub(super) fn send(&mut self, compose: impl FnOnce(&mut Vec<u8>)) -> Result<(), DialError> {
         let mut out = Vec::new();
         compose(&mut out);
-        Ok(self.stream.write_all(&out)?)
+        self.stream.write_all(&out)?;
+        Ok(self.stream.flush()?)
     }
 
     fn receive(&mut self, opcode: Opcode) -> Result<DialAnswer, DialError> {
@@ -240,12 +251,12 @@ impl Dialog {
         }
     }
 
-    fn into_stream(self) -> Result<TcpStream, DialError> {
+    fn into_stream(self) -> Result<ClientStream, DialError> {
         if !self.received.is_empty() {
             let what = format!("{} bytes that nobody asked for", self.received.len());
             return Err(DialError::Malformed(what));
         }
-        self.stream.set_nonblocking(true)?;
+        self.stream.socket().set_nonblocking(true)?;
         Ok(self.stream)
     }
 }

@@ -1,6 +1,6 @@
 //! A link: the connection to a peer for a bucket, and its state without a connection.
 
-use std::io;
+use std::io::{self, Write as _};
 use std::sync::Arc;
 
 use kedge_bucket::{Bucket, NodeName, VbState};
@@ -10,14 +10,15 @@ use kedge_node::output::Output;
 use kedge_protocol::binary::commands::dcp::{ParsePeer, parse_peer};
 use kedge_protocol::binary::{FrameError, HEADER_BYTES};
 use kedge_replication::{Consumer, ConsumerConfig, Disconnect};
+use kedge_tls::ClientStream;
 use kedge_types::limits::FRAME_BODY_BYTES_MAX;
 use kedge_types::{Seqno, Status, VbId};
-use mio::net::TcpStream;
 
 use super::NodeIdentity;
 use super::backoff::RetryBackoff;
 use super::copy_limit::{CopyLimit, ThrottleState};
 use super::input::InputBuffer;
+use super::link_stream::LinkStream;
 use super::status::LinkStatusCell;
 use super::streams::{LinkStreams, PeerWriter};
 
@@ -63,7 +64,7 @@ pub(super) enum LinkStage {
 
 /// A connection.
 pub(super) struct LiveConnection {
-    pub(super) stream: TcpStream,
+    pub(super) stream: LinkStream,
     pub(super) consumer: Consumer,
     pub(super) out: Output,
     input: InputBuffer,
@@ -97,7 +98,7 @@ pub(super) struct BucketLink {
 impl LiveConnection {
     /// Opens DCP on a new connection.
     pub(super) fn new(
-        stream: std::net::TcpStream,
+        stream: ClientStream,
         link: &BucketLink,
         identity: &NodeIdentity,
         now_ns: u64,
@@ -117,7 +118,7 @@ impl LiveConnection {
         let mut out = Output::default();
         let consumer = Consumer::open(&config, now_ns, out.buffer());
         Ok(Self {
-            stream: TcpStream::from_std(stream),
+            stream: LinkStream::new(stream),
             consumer,
             out,
             input: InputBuffer::new(),
@@ -156,6 +157,18 @@ impl LiveConnection {
         if self.out.is_empty() {
             self.out.recycle();
         }
+        self.flush()
+    }
+
+    /// Sends records of TLS that wait for the socket.
+    fn flush(&mut self) -> Result<(), LinkError> {
+        if !self.writable || !self.stream.has_unsent() {
+            return Ok(());
+        }
+        match self.stream.flush() {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.writable = false,
+            flushed => flushed?,
+        }
         Ok(())
     }
 
@@ -163,7 +176,7 @@ impl LiveConnection {
     fn read(&mut self) -> Result<usize, LinkError> {
         match self.input.read(&mut self.stream, self.need) {
             Ok((count, more)) => {
-                self.readable = more;
+                self.readable = more || self.stream.has_end();
                 Ok(count)
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {

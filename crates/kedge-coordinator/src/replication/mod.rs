@@ -18,6 +18,7 @@ mod dial;
 mod files;
 mod input;
 mod link;
+mod link_stream;
 mod plan;
 mod status;
 mod streams;
@@ -36,6 +37,7 @@ use kedge_node::coordination::{LinkStatus, ReplicationLinks};
 use kedge_node::inbox::Inbox;
 use kedge_node::registry::BucketRegistry;
 use kedge_sync::{RankedMutex, ranks::ReplicationThread};
+use kedge_tls::ClientStream;
 use kedge_types::{Seqno, Status, SystemClock, VbId};
 use mio::{Poll, Waker};
 
@@ -57,7 +59,7 @@ pub(crate) enum LinkMessage {
     Dialed {
         link: u64,
         attempt: u64,
-        result: Box<Result<std::net::TcpStream, DialError>>,
+        result: Box<Result<ClientStream, DialError>>,
     },
     /// A rollback ended, successfully or not.
     RolledBack {

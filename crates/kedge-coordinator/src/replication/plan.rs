@@ -5,6 +5,7 @@ use std::fmt;
 
 use kedge_cluster::MoveStart;
 use kedge_node::coordination::PeerAddress;
+use kedge_tls::ServerTls;
 use kedge_types::VbId;
 use zeroize::Zeroizing;
 
@@ -36,6 +37,8 @@ pub struct NodeIdentity {
     pub user: String,
     /// The password of the user.
     pub password: Zeroizing<String>,
+    /// TLS, if this node uses it to reach its peers.
+    pub tls: Option<ServerTls>,
 }
 
 impl fmt::Debug for NodeIdentity {

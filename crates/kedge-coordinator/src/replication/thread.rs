@@ -13,6 +13,7 @@ use kedge_cluster::{MoveStart, TakenVbucket};
 use kedge_node::coordination::PeerAddress;
 use kedge_node::inbox::Inbox;
 use kedge_node::registry::BucketRegistry;
+use kedge_tls::ClientStream;
 use kedge_types::{Status, SystemClock, VbId};
 use mio::{Events, Interest, Poll, Token};
 
@@ -333,7 +334,7 @@ impl LinkThread {
         }
     }
 
-    fn on_dialed(&mut self, id: u64, attempt: u64, result: Result<std::net::TcpStream, DialError>) {
+    fn on_dialed(&mut self, id: u64, attempt: u64, result: Result<ClientStream, DialError>) {
         let now_ns = self.now_ns();
         let Some(link) = self.links.get_mut(&id) else {
             return;
@@ -360,7 +361,7 @@ impl LinkThread {
         let registered = live.and_then(|mut live| {
             let interest = Interest::READABLE | Interest::WRITABLE;
             let registry = self.poll.registry();
-            registry.register(&mut live.stream, Token(id as usize), interest)?;
+            registry.register(live.stream.socket_mut(), Token(id as usize), interest)?;
             Ok(live)
         });
         match registered {

@@ -234,6 +234,9 @@ pub(crate) fn take_login(
         ServerStep::Continue(_) => session.login.continue_exchange(login.session),
         ServerStep::Done { user, .. } => {
             session.login.take_exchange();
+            if !session.login.has_certificate_for(user, turn.shared) {
+                return Err(refuse_node(session, turn.shared, user));
+            }
             let kind = session.kind();
             if !session.login.take_client_slot(turn.shared, user, kind) {
                 return Err(Status::TemporaryFailure);
@@ -259,6 +262,17 @@ pub(crate) fn take_login(
         }
     }
     Ok(login.step)
+}
+
+/// Refuses a node that has shown no certificate of a node.
+fn refuse_node(session: &mut Session, shared: &ServerContext, user: &str) -> Status {
+    let reason = "no certificate of a node";
+    tracing::warn!(peer = %session.peer, reason, "a login of another node failed");
+    audit_login(session, shared, EventKind::LoginFailed, user, reason);
+    Metrics::count(&shared.metrics.auth_errors);
+    session.login.log_out();
+    on_user_changed(session, shared);
+    Status::AuthError
 }
 
 /// Answers a step of a login.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use kedge_auth::{ExternalGrants, Roles, ServerSession, UserStore};
 use kedge_cluster::CLUSTER_USER;
 use kedge_protocol::binary::ConnectionKind;
+use kedge_tls::ServerTls;
 
 use crate::cookie::ConnectionId;
 use crate::inbox::Port;
@@ -24,6 +25,8 @@ pub(crate) struct LoginState {
     grants: Option<Arc<ExternalGrants>>,
     /// True if the user is one of the memcached port's `authfile`.
     is_of_auth_file: bool,
+    /// True if the client has shown a certificate of a node of the cluster.
+    is_of_node: bool,
     /// The SASL exchange in progress.
     exchange: Option<Box<ServerSession>>,
     /// The entry in the list of connections without a login, while it is there.
@@ -40,6 +43,7 @@ impl LoginState {
             user: None,
             grants: None,
             is_of_auth_file: false,
+            is_of_node: false,
             exchange: None,
             unauthenticated: None,
             client_slot: None,
@@ -67,6 +71,18 @@ impl LoginState {
     /// Returns true if a memcached client has the privileges of every memcached client.
     pub(crate) fn is_memcached_guest(&self) -> bool {
         !self.is_required || self.is_of_auth_file
+    }
+
+    /// Notes whether the client has shown a certificate of a node of the cluster.
+    pub(crate) fn set_of_node(&mut self, is_of_node: bool) {
+        self.is_of_node = is_of_node;
+    }
+
+    /// Returns true if the user may be logged in as far as certificates of nodes are required.
+    pub(crate) fn has_certificate_for(&self, user: &str, shared: &ServerContext) -> bool {
+        let tls = shared.tls.as_ref();
+        let is_required = tls.is_some_and(ServerTls::requires_node_certificates);
+        user != CLUSTER_USER || !is_required || self.is_of_node
     }
 
     /// Keeps the SASL exchange for its next step.

@@ -7,6 +7,7 @@ mod cluster;
 mod collections;
 #[cfg(test)]
 pub(super) mod help;
+mod node_requests;
 mod process;
 mod server_rows;
 mod tasks;
@@ -30,6 +31,7 @@ use tokio::task::spawn_blocking;
 pub(super) use bucket_rows::BUCKET;
 use cluster::ClusterSample;
 use collections::CollectionSamples;
+use node_requests::NodeRequestSample;
 use process::ProcessSample;
 pub(super) use server_rows::SERVER;
 use tasks::TaskSample;
@@ -91,6 +93,7 @@ struct ScrapeSample {
     cluster: Option<ClusterSample>,
     process: ProcessSample,
     tls: Option<TlsSample>,
+    node_requests: Option<NodeRequestSample>,
 }
 
 impl ScrapeSample {
@@ -113,6 +116,7 @@ impl ScrapeSample {
             cluster: ClusterSample::take(state),
             process: ProcessSample::take(),
             tls: TlsSample::take(state),
+            node_requests: NodeRequestSample::take(state),
         }
     }
 }
@@ -182,6 +186,9 @@ impl Collector for ScrapeSample {
         self.collections.encode(&mut encoder)?;
         if let Some(cluster) = &self.cluster {
             cluster.encode(&mut encoder)?;
+        }
+        if let Some(node_requests) = &self.node_requests {
+            node_requests.encode(&mut encoder)?;
         }
         if let Some(tls) = &self.tls {
             tls.encode(&mut encoder)?;

@@ -15,10 +15,8 @@ use parking_lot::Mutex;
 use socket2::{Domain, Socket, Type};
 
 use super::client::Client;
-use super::{HEADER_TIMEOUT, Server};
+use super::{HEADER_TIMEOUT, NODE_SECRET, Server};
 use crate::serve::ConnectionTimeouts;
-
-const NODE_SECRET: &str = "the-secret-of-the-cluster";
 
 fn address(n: u8) -> IpAddr {
     Ipv4Addr::new(127, 0, 0, n).into()

@@ -8,6 +8,7 @@ mod compaction;
 mod documents;
 mod figures;
 mod floods;
+mod node_requests;
 mod ready;
 mod rights;
 mod settings;
@@ -24,7 +25,7 @@ use std::time::{Duration, Instant};
 
 use kedge_auth::{HashCost, Roles, UserStore};
 use kedge_bucket::{BucketConfig, Completion, Completions, Cookie, RecoveryMode};
-use kedge_cluster::Ports;
+use kedge_cluster::{CLUSTER_USER, Ports};
 use kedge_disk::PosixDisk;
 use kedge_executor::Executor;
 use kedge_node::password_checks::PasswordChecks;
@@ -34,11 +35,15 @@ use kedge_node::users::Users;
 use kedge_types::SystemClock;
 
 use super::serve::{ConnectionTimeouts, start_with};
-use super::{AllowedHosts, HEADER_TIMEOUT, HttpHandle, HttpListeners, HttpParts, HttpState};
+use super::{
+    AllowedHosts, HEADER_TIMEOUT, HttpHandle, HttpListeners, HttpParts, HttpState, ProofChecks,
+};
 use client::{Client, Reply};
 
 const VBUCKETS: u16 = 4;
 const KV_PORT: u16 = 11210;
+/// The secret of the cluster on servers that have the user of nodes.
+const NODE_SECRET: &str = "the-secret-of-the-cluster";
 
 struct Nobody;
 
@@ -111,8 +116,11 @@ impl Server {
         apply(pools.executor());
         let checks = Arc::new(PasswordChecks::start(&pools).unwrap());
         users.name_administrator("root");
+        let is_node = users.read().exists(CLUSTER_USER);
+        let proofs = is_node.then(|| ProofChecks::new("n_0", NODE_SECRET).unwrap());
         let parts = HttpParts {
             users: Arc::new(users),
+            proofs,
             ..parts(&registry, &pools, dir.path().to_owned())
         };
         let state = HttpState::new(parts, checks.clone());
@@ -219,6 +227,7 @@ fn parts(registry: &Arc<BucketRegistry>, pools: &Arc<TaskPools>, data_dir: PathB
         data_dir,
         hosts: AllowedHosts::new(["kedge.example".to_owned()]),
         tls: None,
+        proofs: None,
         vbuckets_default: 16,
     }
 }

@@ -88,6 +88,7 @@ fn follow_with(
         node: node.to_owned(),
         user: "root".to_owned(),
         password: PASSWORD.to_owned().into(),
+        tls: None,
     });
     let vbuckets = all().collect();
     let takeovers = BTreeMap::new();
@@ -399,6 +400,7 @@ fn unreachable_peer_is_retried() {
             node: "n_1".to_owned(),
             user: "root".to_owned(),
             password: "wrong".to_owned().into(),
+            tls: None,
         });
     until("it is refused", || {
         let status = pair.status();

@@ -21,13 +21,13 @@ use crate::names::{NameRule, NameRules, NameSource};
 const DAY: Duration = Duration::from_secs(86_400);
 
 /// A directory with a CA, and the certificate of a node that it signed.
-struct World {
-    dir: tempfile::TempDir,
+pub(super) struct World {
+    pub(super) dir: tempfile::TempDir,
     ca: Issued,
 }
 
 impl World {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let ca = new_authority("Test CA", 30, SystemTime::now()).unwrap();
         ca.write(dir.path(), "ca").unwrap();
@@ -36,11 +36,17 @@ impl World {
         world
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(super) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    fn issue(&self, usage: Usage, common_name: &str, names: &[&str], now: SystemTime) -> Issued {
+    pub(super) fn issue(
+        &self,
+        usage: Usage,
+        common_name: &str,
+        names: &[&str],
+        now: SystemTime,
+    ) -> Issued {
         let request = Request {
             usage,
             common_name: common_name.to_owned(),
@@ -50,19 +56,19 @@ impl World {
         issue((&self.ca.certificate, &self.ca.key), &request, now).unwrap()
     }
 
-    fn node(&self, file: &str, now: SystemTime) {
+    pub(super) fn node(&self, file: &str, now: SystemTime) {
         let issued = self.issue(Usage::Node, "db1", &["localhost", "127.0.0.1"], now);
         issued.write(self.dir.path(), file).unwrap();
     }
 
-    fn client(&self, common_name: &str) -> (PathBuf, PathBuf) {
+    pub(super) fn client(&self, common_name: &str) -> (PathBuf, PathBuf) {
         let issued = self.issue(Usage::Client, common_name, &[], SystemTime::now());
         issued
             .write(self.dir.path(), &format!("client-{common_name}"))
             .unwrap()
     }
 
-    fn options(&self) -> TlsOptions {
+    pub(super) fn options(&self) -> TlsOptions {
         TlsOptions {
             certificate: self.path("node.pem"),
             key: self.path("node-key.pem"),
@@ -77,18 +83,18 @@ impl World {
         options
     }
 
-    fn trusting(&self, own: Option<(PathBuf, PathBuf)>) -> Arc<ClientConfig> {
+    pub(super) fn trusting(&self, own: Option<(PathBuf, PathBuf)>) -> Arc<ClientConfig> {
         let trust = Trust::Ca(vec![self.path("ca.pem")]);
         ClientTls { trust, own }.config().unwrap()
     }
 }
 
-fn open(options: TlsOptions) -> Result<ServerTls, TlsError> {
+pub(super) fn open(options: TlsOptions) -> Result<ServerTls, TlsError> {
     ServerTls::open(options, SystemTime::now())
 }
 
 /// Runs a handshake; an error is that of the side that found it.
-fn handshake(
+pub(super) fn handshake(
     server: &ServerTls,
     client: Arc<ClientConfig>,
     name: &str,
@@ -118,7 +124,7 @@ fn handshake(
     Ok((server, client))
 }
 
-fn run_openssl(dir: &Path, arguments: &str) {
+pub(super) fn run_openssl(dir: &Path, arguments: &str) {
     let mut command = Command::new("openssl");
     command.args(arguments.split(' ')).current_dir(dir);
     let output = command.stdin(Stdio::null()).output().expect("openssl");

@@ -20,6 +20,10 @@ pub(super) struct LayoutOptions {
     pub(super) replicas: Option<u8>,
     pub(super) kv_port: Option<u16>,
     pub(super) mgmt_port: Option<u16>,
+    /// True if key-value is served over TLS only.
+    pub(super) kv_is_tls: bool,
+    /// True if management is served over TLS only.
+    pub(super) mgmt_is_tls: bool,
     pub(super) host: String,
     pub(super) bucket: Option<BucketConfig>,
     /// The compatibility level of a new cluster.
@@ -82,7 +86,10 @@ fn plan(before: Option<&ClusterMap>, wanted: &LayoutOptions) -> Result<Vec<MapNo
         wanted.kv_port,
         KV_PORT,
         2,
-        ports_of(|node| node.kv_port),
+        ports_of(|node| match node.kv_port {
+            0 => node.tls.kv,
+            port => port,
+        }),
         &[],
     )?;
     let mgmt = ports(
@@ -90,29 +97,42 @@ fn plan(before: Option<&ClusterMap>, wanted: &LayoutOptions) -> Result<Vec<MapNo
         wanted.mgmt_port,
         MGMT_PORT,
         1,
-        ports_of(|node| node.mgmt_port),
+        ports_of(|node| match node.mgmt_port {
+            0 => node.tls.mgmt,
+            port => port,
+        }),
         &kv,
     )?;
-    let node = |(at, (kv_port, mgmt_port)): (usize, (u16, u16))| match &had {
-        Some(nodes) => MapNode {
-            host: wanted.host.clone(),
-            kv_port,
-            mgmt_port,
-            ..nodes[at].clone()
-        },
-        None => MapNode {
-            name: format!("n_{at}"),
-            uuid: new_uuid(),
-            host: wanted.host.clone(),
-            kv_port,
-            mgmt_port,
-            tls: TlsPorts::default(),
-            external: None,
-            server_group: SERVER_GROUP.to_owned(),
-            failed: false,
-        },
+    let node = |(at, (kv, mgmt)): (usize, (u16, u16))| {
+        let mut node = match &had {
+            Some(nodes) => nodes[at].clone(),
+            None => new_node(at),
+        };
+        node.host.clone_from(&wanted.host);
+        (node.kv_port, node.tls.kv) = place(wanted.kv_is_tls, kv);
+        (node.mgmt_port, node.tls.mgmt) = place(wanted.mgmt_is_tls, mgmt);
+        node
     };
     Ok(kv.into_iter().zip(mgmt).enumerate().map(node).collect())
+}
+
+fn new_node(at: usize) -> MapNode {
+    MapNode {
+        name: format!("n_{at}"),
+        uuid: new_uuid(),
+        host: String::new(),
+        kv_port: 0,
+        mgmt_port: 0,
+        tls: TlsPorts::default(),
+        external: None,
+        server_group: SERVER_GROUP.to_owned(),
+        failed: false,
+    }
+}
+
+/// Returns the port of a protocol without TLS, and with it. A node that has the first one chooses the other by itself.
+fn place(is_tls: bool, port: u16) -> (u16, u16) {
+    if is_tls { (0, port) } else { (port, 0) }
 }
 
 /// Returns a port for each node: from the given one on; any free ones for 0; those that they had; or the default ones.
@@ -166,6 +186,8 @@ mod tests {
             replicas: None,
             kv_port,
             mgmt_port: kv_port.map(|_| 0),
+            kv_is_tls: false,
+            mgmt_is_tls: false,
             host: "127.0.0.1".to_owned(),
             bucket: Some(BucketConfig::new("default", 8, 0)),
             level: CompatLevel::HIGHEST,
@@ -209,6 +231,19 @@ mod tests {
         let error = prepare(&store, dir.path(), &wanted(None, None)).expect_err("refused");
         assert!(error.to_string().contains("has none"), "{error}");
         assert!(cluster::stored_map(&store).expect("read").is_none());
+    }
+
+    #[test]
+    fn nodes_without_plain_ports_have_these_with_tls() {
+        let mut wanted = wanted(Some(2), Some(400));
+        wanted.kv_is_tls = true;
+        let nodes = plan(None, &wanted).expect("planned");
+        let kv: Vec<(u16, u16)> = nodes.iter().map(|it| (it.kv_port, it.tls.kv)).collect();
+        assert_eq!(kv, [(0, 400), (0, 402)]);
+        assert!(nodes.iter().all(|it| it.mgmt_port > 0 && it.tls.mgmt == 0));
+        let map = cluster::first_map(nodes.clone(), 1, None, CompatLevel::HIGHEST).expect("a map");
+        wanted.kv_port = None;
+        assert_eq!(plan(Some(&map), &wanted).expect("kept"), nodes);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! is restarted: the end of a node is reported, and the others go on. The nodes stop when this process ends, however it
 //! ends.
 
+mod development_tls;
 mod layout;
 mod nodes;
 
@@ -18,9 +19,11 @@ use std::thread::available_parallelism;
 use clap::{Arg, ArgMatches, Command, value_parser};
 use kedge_cluster::{ClusterError, MapNode, REPLICAS_MAX, Release};
 use kedge_coordination::StoreAddress;
+use kedge_tls::TlsError;
 use kedge_types::limits::CLUSTER_NODES_MAX;
 use rustix::process::Signal;
 
+use self::development_tls::DevelopmentTls;
 use self::layout::LayoutOptions;
 use self::nodes::{NodeEvent, NodeProcess};
 use crate::output;
@@ -55,6 +58,8 @@ enum RunError {
     Cluster(#[from] ClusterError),
     #[error("cannot start node {node}: {source}")]
     Start { node: String, source: io::Error },
+    #[error("TLS: {0}")]
+    Tls(#[from] TlsError),
     #[error("{0}")]
     Usage(String),
     #[error("node {node} did not start ({status}); its log is {}", log.display())]
@@ -76,7 +81,8 @@ pub(crate) fn command() -> Command {
             "Run all nodes of a cluster on this machine, as processes of their own. All settings of serve are handed \
              on to them, but --data-dir holds a directory for each node and, without --coordinator, the coordination \
              store; --kv-port (12000) is the first node's, the next ones' are 2 apart, and --mgmt-port (9000) likewise, 1 apart. Ports of 0, and those of TLS, are any \
-             free ones. Without --threads the nodes share the cores. The same directory later gives the same cluster.",
+             free ones; with --kv-port off or --mgmt-port off these are those of TLS. With --tls auto the nodes get certificates of a CA in the data directory, \
+             tls/ca.pem, and reach each other by TLS (--cluster-encryption mutual_tls). Without --threads the nodes share the cores. The same directory later gives the same cluster.",
         )
         .arg(
             Arg::new("nodes")
@@ -117,6 +123,8 @@ fn cluster_run(matches: &ArgMatches, release: Release) -> Result<ExitCode, RunEr
         replicas: matches.get_one("replicas").copied(),
         kv_port: given("kv_port", settings.kv_port),
         mgmt_port: given("mgmt_port", settings.mgmt_port),
+        kv_is_tls: settings.kv_port == MaybePort::Off,
+        mgmt_is_tls: settings.mgmt_port == MaybePort::Off,
         host: reached_at(settings),
         bucket: (!settings.bucket.is_empty()).then(|| bucket_config(settings)),
         level: release.levels.highest,
@@ -147,16 +155,15 @@ fn cluster_run(matches: &ArgMatches, release: Release) -> Result<ExitCode, RunEr
             share(cores, nodes.len()).to_string(),
         ]);
     }
+    let tls = DevelopmentTls::ensure(&effective)?;
     let mut running = Vec::new();
     for entry in &nodes {
-        let node = NodeProcess::start(
-            entry,
-            &settings.data_dir,
-            &url,
-            &flags,
-            running.len(),
-            &events,
-        );
+        let mut flags = flags.clone();
+        if let Some(tls) = &tls {
+            flags.extend(tls.flags(entry)?);
+        }
+        let place = (settings.data_dir.as_path(), &*url);
+        let node = NodeProcess::start(entry, place, &flags, running.len(), &events);
         match node {
             Ok(node) => running.push(node),
             Err(error) => {
@@ -267,7 +274,7 @@ fn ready_line(nodes: &[MapNode]) -> String {
         } else {
             node.host.clone()
         };
-        format!("{host}:{}", node.kv_port)
+        format!("{host}:{}", node.kv_port.max(node.tls.kv))
     });
     let places: Vec<String> = places.collect();
     format!("cluster ready kv={}\n", places.join(","))

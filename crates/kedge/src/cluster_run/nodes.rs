@@ -42,8 +42,7 @@ impl NodeProcess {
     /// Starts the node with that number; its events go to `events`.
     pub(super) fn start(
         entry: &MapNode,
-        data_dir: &Path,
-        coordinator: &str,
+        (data_dir, coordinator): (&Path, &str),
         flags: &[String],
         number: usize,
         events: &Sender<NodeEvent>,
@@ -65,10 +64,8 @@ impl NodeProcess {
             .arg(&dir)
             .args(["--coordinator", coordinator, "--node-name", name])
             .args(["--advertise", &entry.host])
-            .args(["--kv-port", &entry.kv_port.to_string()])
-            .args(["--mgmt-port", &entry.mgmt_port.to_string()])
-            // Those of the map may change; the `ready` lines name them.
-            .args(["--kv-tls-port", "0", "--mgmt-tls-port", "0"])
+            .args(ports("kv", entry.kv_port, entry.tls.kv))
+            .args(ports("mgmt", entry.mgmt_port, entry.tls.mgmt))
             .arg("--stop-with-parent")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -105,6 +102,7 @@ impl NodeProcess {
         Ok(node)
     }
 
+    /// Returns the process id.
     pub(super) fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -130,6 +128,21 @@ impl NodeProcess {
     /// Returns whether the exit status of the process was collected.
     pub(super) fn has_ended(&self) -> bool {
         self.status.is_some()
+    }
+}
+
+/// Returns the flags of the ports of a protocol. With a port without TLS, the one of TLS is any free one: that of the map may
+/// change, and the `ready` line names it.
+fn ports(protocol: &str, plain: u16, tls: u16) -> [String; 2] {
+    match plain {
+        0 => [
+            format!("--{protocol}-port=off"),
+            format!("--{protocol}-tls-port={tls}"),
+        ],
+        plain => [
+            format!("--{protocol}-port={plain}"),
+            format!("--{protocol}-tls-port=0"),
+        ],
     }
 }
 

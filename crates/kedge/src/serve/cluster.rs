@@ -10,6 +10,7 @@ use kedge_coordination::lease::{LeaseTiming, TimingError};
 use kedge_coordinator::cluster::{ClusterSetup, LeaseOptions, NodeOptions};
 use kedge_disk::Disk;
 use kedge_node::users::Users;
+use kedge_tls::ServerTls;
 
 use super::ServeError;
 use super::administrator::now_s;
@@ -19,10 +20,10 @@ use crate::settings::{Effective, Settings, SettingsError};
 pub(super) fn prepare(
     effective: &Effective,
     disk: &Arc<dyn Disk>,
-    release: Release,
+    (release, tls): (Release, Option<ServerTls>),
 ) -> Result<Option<ClusterSetup>, ServeError> {
     let settings = &effective.settings;
-    let Some(options) = options(settings, release)? else {
+    let Some(options) = options(settings, release, tls)? else {
         return Ok(None);
     };
     Ok(Some(ClusterSetup::prepare(
@@ -47,7 +48,11 @@ pub(crate) fn coordinator(settings: &Settings) -> Result<Option<StoreAddress>, S
     Ok(Some(address))
 }
 
-fn options(settings: &Settings, release: Release) -> Result<Option<NodeOptions>, SettingsError> {
+fn options(
+    settings: &Settings,
+    release: Release,
+    tls: Option<ServerTls>,
+) -> Result<Option<NodeOptions>, SettingsError> {
     let coordinator = coordinator(settings)?;
     let (coordinator, name) = match (coordinator, &settings.node_name) {
         (None, name) if name.is_empty() => return Ok(None),
@@ -73,6 +78,8 @@ fn options(settings: &Settings, release: Release) -> Result<Option<NodeOptions>,
         server_group: server_group(settings),
         lease: lease(settings)?,
         release,
+        // Without an encryption of the cluster it is for clients only.
+        tls: tls.filter(|tls| tls.node_config().is_some()),
     }))
 }
 

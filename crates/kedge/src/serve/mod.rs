@@ -14,6 +14,7 @@ mod tls;
 
 pub(crate) use bucket::config as bucket_config;
 pub(crate) use cluster::coordinator;
+pub(crate) use tls::names as tls_names;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -150,7 +151,8 @@ fn serve(effective: &Effective, release: Release) -> Result<(), ServeError> {
     let users = users.with_hash_cost(hash_cost(settings));
     let users = Arc::new(users.audited(audit(&disk, settings)?));
     let tls = tls::config(settings)?;
-    let cluster = cluster::prepare(effective, &disk, release)?;
+    let nodes = tls.as_ref().map(|it| it.tls.clone());
+    let cluster = cluster::prepare(effective, &disk, (release, nodes))?;
     if let Some(cluster) = &cluster {
         cluster.share_users(&users);
     }

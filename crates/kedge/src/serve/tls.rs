@@ -5,11 +5,12 @@ use std::time::SystemTime;
 
 use kedge_server::TlsConfig;
 use kedge_tls::{
-    ClientAuth, ClientCerts, MinVersion, Passphrase, ServerTls, TlsError, TlsOptions, ensure_auto,
+    ClientAuth, ClientCerts, MinVersion, NodeAuth, Passphrase, ServerTls, TlsError, TlsOptions,
+    ensure_auto,
 };
 use zeroize::Zeroizing;
 
-use crate::settings::{ClientCertMode, Settings, TlsMode, TlsVersion};
+use crate::settings::{ClientCertMode, ClusterEncryption, Settings, TlsMode, TlsVersion};
 
 /// The environment variable with the passphrase of the private key.
 const PASSPHRASE: &str = "KEDGE_TLS_KEY_PASSPHRASE";
@@ -67,9 +68,28 @@ fn options(settings: &Settings) -> TlsOptions {
             crl: paths(&settings.client_crl.0),
             names: settings.client_cert_names.0.clone(),
         },
+        nodes: nodes(settings),
         demand_file: Some(settings.data_dir.join("client-cert-auth.json")),
         auto: None,
     }
+}
+
+/// Returns TLS between the nodes of the cluster; `None` if they do not use it, or the server is none of a cluster.
+fn nodes(settings: &Settings) -> Option<NodeAuth> {
+    let is_mutual = match settings.cluster_encryption {
+        ClusterEncryption::Off => return None,
+        ClusterEncryption::Tls => false,
+        ClusterEncryption::MutualTls => true,
+    };
+    let ca = match settings.cluster_ca.0.is_empty() {
+        true => &settings.client_ca.0,
+        false => &settings.cluster_ca.0,
+    };
+    let in_cluster = !settings.coordinator.is_empty();
+    in_cluster.then(|| NodeAuth {
+        ca: ca.iter().map(PathBuf::from).collect(),
+        is_mutual,
+    })
 }
 
 fn passphrase(settings: &Settings) -> Passphrase {
@@ -83,7 +103,7 @@ fn passphrase(settings: &Settings) -> Passphrase {
 }
 
 /// Returns the names by which clients may reach this node.
-fn names(settings: &Settings) -> Vec<String> {
+pub(crate) fn names(settings: &Settings) -> Vec<String> {
     let mut names: Vec<String> = ["localhost", "127.0.0.1", "::1"]
         .map(str::to_owned)
         .to_vec();

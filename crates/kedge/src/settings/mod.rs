@@ -20,7 +20,9 @@ use kedge_types::setting::{SettingValue, nearest};
 pub(crate) use table::{DEFAULT_PASSWORD, Settings};
 use table::{Setting, TABLE};
 use value::SecretText;
-pub(crate) use value::{ClientCertMode, LogLevel, MaybePort, Recover, TlsMode, TlsVersion};
+pub(crate) use value::{
+    ClientCertMode, ClusterEncryption, LogLevel, MaybePort, Recover, TlsMode, TlsVersion,
+};
 
 use crate::password;
 
@@ -304,20 +306,22 @@ fn check(settings: &Settings) -> Result<(), SettingsError> {
     check_tls(settings)
 }
 
+/// A setting, whether its value does not fit the others, and why.
+type SettingRule = (&'static str, bool, &'static str);
+
+const NEEDS_TLS: &str = "it needs TLS: give --tls auto, or --tls-cert and --tls-key";
+
 /// Checks that the settings of TLS fit each other, and that each protocol has a port.
 fn check_tls(settings: &Settings) -> Result<(), SettingsError> {
     let has_files = !settings.tls_cert.is_empty();
     let is_on = settings.serves_tls();
     let is_off = |port| is_on && port == MaybePort::Off;
-    let in_cluster = !settings.coordinator.is_empty();
     let together = "tls_cert and tls_key go together";
     let is_own = "tls = auto makes a certificate of its own";
-    let no_tls = "it needs TLS: give --tls auto, or --tls-cert and --tls-key";
     let no_port = "the protocol has no other port";
-    let for_nodes = "the nodes of a cluster reach each other on it";
-    let (plain_kv, plain_mgmt) = (settings.kv_port, settings.mgmt_port);
-    let is_plain_off = |port| port == MaybePort::Off;
-    for (name, is_wrong, why) in [
+    let is_kv_off = settings.kv_port == MaybePort::Off;
+    let is_mgmt_off = settings.mgmt_port == MaybePort::Off;
+    let mut rules: Vec<SettingRule> = vec![
         (
             "tls_key",
             has_files == settings.tls_key.is_empty(),
@@ -331,33 +335,59 @@ fn check_tls(settings: &Settings) -> Result<(), SettingsError> {
         (
             "client_certs",
             !is_on && settings.client_certs != ClientCertMode::Off,
-            no_tls,
+            NEEDS_TLS,
         ),
-        ("kv_port", is_plain_off(plain_kv) && in_cluster, for_nodes),
-        (
-            "mgmt_port",
-            is_plain_off(plain_mgmt) && in_cluster,
-            for_nodes,
-        ),
-        ("kv_port", is_plain_off(plain_kv) && !is_on, no_tls),
-        ("mgmt_port", is_plain_off(plain_mgmt) && !is_on, no_tls),
+    ];
+    rules.extend(rules_of_cluster(settings));
+    rules.extend([
+        ("kv_port", is_kv_off && !is_on, NEEDS_TLS),
+        ("mgmt_port", is_mgmt_off && !is_on, NEEDS_TLS),
         (
             "kv_port",
-            is_plain_off(plain_kv) && is_off(settings.kv_tls_port),
+            is_kv_off && is_off(settings.kv_tls_port),
             no_port,
         ),
         (
             "mgmt_port",
-            is_plain_off(plain_mgmt) && is_off(settings.mgmt_tls_port),
+            is_mgmt_off && is_off(settings.mgmt_tls_port),
             no_port,
         ),
-    ] {
-        if is_wrong {
+    ]);
+    match rules.into_iter().find(|(_, is_wrong, _)| *is_wrong) {
+        None => Ok(()),
+        Some((name, _, why)) => {
             let why = why.to_owned();
-            return Err(SettingsError::Refused { name, why });
+            Err(SettingsError::Refused { name, why })
         }
     }
-    Ok(())
+}
+
+/// Returns the rules of TLS between nodes.
+fn rules_of_cluster(settings: &Settings) -> [SettingRule; 7] {
+    let in_cluster = !settings.coordinator.is_empty();
+    let encrypts = settings.cluster_encryption != ClusterEncryption::Off;
+    let is_missing = |port| port == MaybePort::Off && in_cluster && !encrypts;
+    let is_off = |port| port == MaybePort::Off && encrypts;
+    let is_auto = settings.tls == TlsMode::Auto && in_cluster;
+    let has_ca = !settings.cluster_ca.0.is_empty() || !settings.client_ca.0.is_empty();
+    let for_nodes = "the nodes of a cluster reach each other on it, unless cluster_encryption is tls or mutual_tls";
+    let own_ca =
+        "the nodes cannot verify certificates that sign themselves: give tls_cert and tls_key";
+    let no_ca = "give the CAs of the nodes' certificates in cluster_ca, or in client_ca";
+    let for_others = "the other nodes reach this one on it";
+    [
+        ("kv_port", is_missing(settings.kv_port), for_nodes),
+        ("mgmt_port", is_missing(settings.mgmt_port), for_nodes),
+        (
+            "cluster_encryption",
+            encrypts && !settings.serves_tls(),
+            NEEDS_TLS,
+        ),
+        ("cluster_encryption", encrypts && is_auto, own_ca),
+        ("cluster_ca", encrypts && in_cluster && !has_ca, no_ca),
+        ("kv_tls_port", is_off(settings.kv_tls_port), for_others),
+        ("mgmt_tls_port", is_off(settings.mgmt_tls_port), for_others),
+    ]
 }
 
 #[cfg(test)]
@@ -462,7 +492,23 @@ mod tests {
     fn settings_of_tls_have_to_fit_each_other() {
         let auto = &["--tls", "auto"][..];
         let with = |more: &[&'static str]| [auto, more].concat();
-        let table: [(Vec<&str>, &str); 8] = [
+        let node = ["--coordinator", "embedded:x", "--node-name", "n"];
+        let files = ["--tls-cert", "a", "--tls-key", "b"];
+        let encrypted = ["--cluster-encryption", "tls"];
+        let table: [(Vec<&str>, &str); 12] = [
+            (encrypted.to_vec(), "cluster_encryption: it needs TLS"),
+            (
+                [auto, &node, &encrypted].concat(),
+                "cluster_encryption: the nodes cannot verify",
+            ),
+            (
+                [&files[..], &node, &encrypted].concat(),
+                "cluster_ca: give the CAs of the nodes' certificates",
+            ),
+            (
+                with(&["--cluster-encryption=mutual_tls", "--kv-tls-port=off"]),
+                "kv_tls_port: the other nodes reach",
+            ),
             (
                 vec!["--tls-cert", "a"],
                 "tls_key: tls_cert and tls_key go together",
@@ -501,8 +547,13 @@ mod tests {
             let error = load(&flags, &[], None).map(|_| ()).expect_err(words);
             assert!(error.contains(words), "{flags:?}: {error}");
         }
-        let plain_off = with(&["--kv-port", "off", "--mgmt-port", "off"]);
-        load(&plain_off, &[], None).expect("there are ports of TLS");
+        let off = ["--kv-port", "off", "--mgmt-port", "off"];
+        load(&with(&off), &[], None).expect("there are ports of TLS");
+        let nodes = [&files[..], &node, &encrypted, &off].concat();
+        for ca in ["--cluster-ca=a", "--client-ca=a"] {
+            let flags = [&nodes[..], &[ca]].concat();
+            load(&flags, &[], None).expect("nodes use the ports of TLS");
+        }
         load(&["--tls-min-version", "1.3"], &[], None).expect("a version");
         load(&[], &[], Some("tls_min_version = 1.3")).expect("a version");
     }

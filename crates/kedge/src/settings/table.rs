@@ -16,8 +16,8 @@ use kedge_types::limits::VALUE_BYTES_MAX;
 use kedge_types::setting::{Bytes, SettingValue};
 
 use super::value::{
-    CertNames, ClientCertMode, Hosts, LogLevel, MaybePort, PoolThreads, Recover, SecretText,
-    TlsMode, TlsVersion, Words,
+    CertNames, ClientCertMode, ClusterEncryption, Hosts, LogLevel, MaybePort, PoolThreads, Recover,
+    SecretText, TlsMode, TlsVersion, Words,
 };
 use crate::target::{KV_PORT, KV_TLS_PORT, MEMCACHED_PORT, MGMT_PORT, MGMT_TLS_PORT};
 
@@ -149,9 +149,9 @@ settings! {
         "Address to which the key-value and management ports are bound. Anything but loopback is refused while the \
          administrator has the default password.";
     kv_port: MaybePort = MaybePort::At(KV_PORT),
-        "Port of the key-value protocol, for Couchbase's SDKs. 0 is any free port. `off` serves it over TLS only.";
+        "Port of the key-value protocol, for Couchbase's SDKs. 0 is any free port. `off` serves it over TLS only; a node of a cluster needs `cluster_encryption` for that.";
     mgmt_port: MaybePort = MaybePort::At(MGMT_PORT),
-        "Port of management over HTTP. 0 is any free port. `off` serves it over HTTPS only.";
+        "Port of management over HTTP. 0 is any free port. `off` serves it over HTTPS only; a node of a cluster needs `cluster_encryption` for that.";
     http_allowed_hosts: Hosts = Hosts::default(),
         "Names that requests to management may use for this server in the header Host, separated by commas. A name that begins with a dot stands for all names with that end, `*` for any. Addresses, localhost, the machine's own name and the names of the cluster's nodes are always allowed. Other names, and pages of other origins, get 403, so that a page from elsewhere cannot use this server through a browser.", default_note = "none";
     memcached_port: MaybePort = MaybePort::At(MEMCACHED_PORT),
@@ -222,6 +222,10 @@ settings! {
         "Port of the key-value protocol over TLS at `external_host`. 0: that of the node.", default_note = "the node's";
     external_mgmt_tls_port: u16 = 0,
         "Port of management over HTTPS at `external_host`. 0: that of the node.", default_note = "the node's";
+    cluster_encryption: ClusterEncryption = ClusterEncryption::Off,
+        "Encryption of the connections to other nodes of the cluster. `off`: they go to the ports without TLS. `tls`: they go to the ports of TLS, and the certificates of the other nodes have to be of `cluster_ca` and for their hosts. `mutual_tls`: as `tls`, and another node is accepted only with a certificate of `cluster_ca` whose extended key usage has serverAuth and clientAuth. All nodes need TLS before the first one gets `tls`, and `tls` before the first one gets `mutual_tls`. It is what clusterEncryptionLevel is to Couchbase.";
+    cluster_ca: Words = Words::default(),
+        "PEM files with the CAs that sign the certificates of the cluster's nodes, separated by commas. Empty: those of `client_ca`.", default_note = "those of `client_ca`";
     auto_failover_timeout: Duration = Duration::from_secs(5),
         "Time after which a node of a cluster counts as down, 1 s to 120 s. It is also the time of a node's lease: a node that cannot renew it for so long serves no clients. It holds until the settings of automatic failover are first changed, which are those of all nodes.";
     lease_tolerated_pause: Duration = Duration::ZERO,

@@ -236,6 +236,17 @@ choice! {
 }
 
 choice! {
+    /// The encryption of connections to other nodes of the cluster.
+    ClusterEncryption, "off, tls or mutual_tls":
+    /// The ports without TLS are used.
+    Off = "off",
+    /// The ports of TLS are used. Nodes log in with the cluster's secret, by SCRAM or a proof.
+    Tls = "tls",
+    /// The same, and a node has to show a certificate, too.
+    MutualTls = "mutual_tls",
+}
+
+choice! {
     /// The lowest level of logged messages.
     LogLevel, "error, warn, info, debug or trace":
     /// Failures and damage.

@@ -524,7 +524,13 @@ fn nodes_table(status: &Value) -> String {
         "MAP",
     ]);
     for node in list(status, "nodes") {
-        let place = |port: &str| format!("{}:{}", text(node, "host"), number(node, port));
+        let place = |plain: &str, tls: &str| {
+            let port = match number(node, plain) {
+                0 => number(node, tls),
+                port => port,
+            };
+            format!("{}:{port}", text(node, "host"))
+        };
         let is = |field: &str| node.get(field).and_then(Value::as_bool).unwrap_or(false);
         let state = match (is("up"), is("failedOver")) {
             (true, false) => "up",
@@ -534,8 +540,8 @@ fn nodes_table(status: &Value) -> String {
         };
         rows.push(vec![
             text(node, "name").to_owned(),
-            place("/kvPort"),
-            place("/mgmtPort"),
+            place("/kvPort", "/kvTlsPort"),
+            place("/mgmtPort", "/mgmtTlsPort"),
             node.get("release")
                 .and_then(Value::as_str)
                 .unwrap_or("-")

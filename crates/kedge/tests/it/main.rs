@@ -31,6 +31,7 @@ mod load_faults;
 mod membership;
 mod metrics;
 mod missing;
+mod node_tls;
 mod permissions;
 mod pki;
 mod ports;
