@@ -184,6 +184,7 @@ impl SimNode {
             disk: Arc::new(self.disk.clone()),
             dir: dir(),
             config: self.config.clone(),
+            keyring: None,
             clock: Arc::clone(&self.clock) as Arc<dyn Clock>,
             executor: executor.clone(),
             completions: Arc::clone(&sink) as Arc<dyn Completions>,

@@ -1,6 +1,7 @@
 //! Errors of opening and removing a bucket.
 
 use kedge_disk::DiskError;
+use kedge_encryption::KeyringError;
 use kedge_executor::ScheduleError;
 use kedge_log::LogError;
 use kedge_storage::StorageError;
@@ -53,6 +54,9 @@ pub enum BucketError {
         /// The first error of a file, if there was one.
         why: Option<String>,
     },
+    /// The data keys cannot be read or changed.
+    #[error(transparent)]
+    Keyring(#[from] KeyringError),
     /// The executor accepts no more tasks, or has too many.
     #[error("the bucket's tasks are refused: {0}")]
     Executor(#[from] ScheduleError),
@@ -67,7 +71,7 @@ impl BucketError {
         match self {
             Self::Log(error) => error.is_no_space(),
             Self::Storage(error) => error.is_no_space(),
-            Self::Disk(error) => error.is_no_space(),
+            Self::Disk(error) | Self::Keyring(KeyringError::Disk(error)) => error.is_no_space(),
             _ => false,
         }
     }
@@ -79,7 +83,8 @@ impl BucketError {
             Self::Log(error) => error.is_passing(),
             Self::Storage(error) => !error.is_fatal(),
             Self::Disk(error) => !error.is_sync_failure(),
-            Self::NotLoaded(_) | Self::NotApplied { .. } => true,
+            // The file is replaced as a whole, and no key is used before that is done.
+            Self::NotLoaded(_) | Self::NotApplied { .. } | Self::Keyring(_) => true,
             _ => false,
         }
     }

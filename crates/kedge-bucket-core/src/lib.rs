@@ -54,8 +54,9 @@ pub use serving::ServingGate;
 pub use settings::{
     BucketChange, BucketConfig, BucketSetting, CompactionChange, CompactionConfig, CompactionHours,
     CompactionPool, CompactionRate, CompressionMode, ConflictResolution, DURABILITY_LEVELS,
-    DurabilityFallback, EvictionPolicy, FieldKind, FixedSetting, FormField, MemoryChange,
-    MemoryConfig, WarmupBehavior, markdown as settings_markdown,
+    DurabilityFallback, EncryptionChange, EncryptionConfig, EvictionPolicy, FieldKind,
+    FixedSetting, FormField, MASTER_KEY_ID, MemoryChange, MemoryConfig, WarmupBehavior,
+    markdown as settings_markdown,
 };
 pub use setup::{BucketSetup, Completions, Ctx, ProcessorWaits, Read};
 pub use task::{Component, TaskBody, add_task, submit_change};

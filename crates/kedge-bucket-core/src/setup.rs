@@ -3,6 +3,7 @@
 use crate::serving::ServingGate;
 use crate::settings::BucketConfig;
 use kedge_disk::Disk;
+use kedge_encryption::Keyring;
 use kedge_executor::Executor;
 use kedge_log::RecoveryMode;
 use kedge_types::{Clock, DocKey, Now, VbId};
@@ -68,6 +69,9 @@ pub struct BucketSetup {
     pub dir: PathBuf,
     /// Its settings.
     pub config: BucketConfig,
+    /// The data keys; `None` if the server has no master key. They have an active key if and only if the settings ask for
+    /// encryption.
+    pub keyring: Option<Arc<Keyring>>,
     /// The source of time.
     pub clock: Arc<dyn Clock>,
     /// The executor of the bucket's tasks, which belong to an owner `bucket:NAME`.

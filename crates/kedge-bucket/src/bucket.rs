@@ -177,6 +177,8 @@ impl Bucket {
     /// # Errors
     /// A message that names the invalid setting. No setting has been changed then.
     pub fn update(&self, change: &BucketChange) -> Result<Arc<BucketConfig>, String> {
+        let encryption = self.persistence.encryption();
+        encryption.prepare(change)?;
         let changed = self.core.update_config(|config| {
             let changed = change.apply(config);
             changed.check().map(|()| changed)
@@ -187,6 +189,7 @@ impl Bucket {
             .compactions()
             .on_config(&changed.compaction);
         self.states.on_durability_config();
+        encryption.on_config();
         Ok(changed)
     }
 

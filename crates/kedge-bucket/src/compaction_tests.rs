@@ -39,6 +39,7 @@ fn open() -> ManualBucket {
         disk: Arc::new(disk),
         dir: "/bucket".into(),
         config,
+        keyring: None,
         clock: clock.clone(),
         executor,
         completions: Arc::new(NoCompletions),

@@ -98,7 +98,7 @@ impl FileCopies {
     }
 
     /// Opens the file of an active vBucket for another node, in a task, which calls `done` with the result:
-    /// `NotMyVbucket` if the vBucket is not active; `TemporaryFailure` if its file is not at a consistent point, or too many
+    /// `NotMyVbucket` if the vBucket is not active; `EncryptionKeyNotAvailable` if its file is encrypted; `TemporaryFailure` if its file is not at a consistent point, or too many
     /// files are being sent.
     pub fn prepare(
         self: &Arc<Self>,
@@ -120,6 +120,9 @@ impl FileCopies {
         let view = self.files.view_at(vb, history, Seqno(0));
         let view = view.map_err(|error| self.report(vb, &error))?;
         let view = view.ok_or(Status::TemporaryFailure)?;
+        if view.is_encrypted() {
+            return Err(Status::EncryptionKeyNotAvailable);
+        }
         let prepared = PreparedFile {
             id: random_u64(),
             bytes: view.copy_bytes(),
@@ -214,7 +217,10 @@ impl FileCopies {
     #[must_use]
     pub fn min_bytes(&self) -> Option<u64> {
         let min_bytes = self.core.config().file_copy_min_bytes;
-        (min_bytes > 0 && self.persistence.installs().is_available()).then_some(min_bytes)
+        let is_possible = self.persistence.installs().is_available()
+            // The file of another node has a key of that node, or is in plain text.
+            && !self.persistence.encryption().is_enabled();
+        (min_bytes > 0 && is_possible).then_some(min_bytes)
     }
 
     /// Begins a copy of another node's file.

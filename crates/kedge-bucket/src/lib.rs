@@ -38,6 +38,7 @@
 //!     disk: Arc::new(SimDisk::new(1)),
 //!     dir: "/data/buckets/default".into(),
 //!     config: BucketConfig::new("default", 16, 64 << 20),
+//!     keyring: None,
 //!     clock: clock.clone(),
 //!     executor: executor.clone(),
 //!     completions: Arc::new(Channel(sender)),
@@ -123,19 +124,22 @@ pub use kedge_bucket_core::{
     BucketChange, BucketConfig, BucketError, BucketSetting, BucketSetup, CompactionChange,
     CompactionConfig, CompactionHours, CompactionPool, CompactionRate, Completions,
     CompressionMode, ConflictResolution, Counter, Ctx, DURABILITY_LEVELS, DiskCalls,
-    DurabilityFallback, EvictionPolicy, FieldKind, FixedSetting, FormField, MemoryChange,
-    MemoryConfig, Outcome, PendingIo, ProcessorWaits, Read, ServingGate, Timing, TimingSnapshot,
-    TimingUnit, Timings, Total, WarmupBehavior, settings_markdown,
+    DurabilityFallback, EncryptionChange, EncryptionConfig, EvictionPolicy, FieldKind,
+    FixedSetting, FormField, MASTER_KEY_ID, MemoryChange, MemoryConfig, Outcome, PendingIo,
+    ProcessorWaits, Read, ServingGate, Timing, TimingSnapshot, TimingUnit, Timings, Total,
+    WarmupBehavior, settings_markdown,
 };
 pub use kedge_log::{RecoveryMode, SegmentListing, catalog_path as log_catalog};
 pub use kedge_persistence::{
     CompactionProgress, CompactionReport, CompactionRequest, CompactionTicket, DIRECT_FILE,
-    LOG_DIR, LoadReport, Persistence, RollbackReport, VbReset, import_files, vbuckets_of_files,
+    DataEncryption, EncryptionStatus, KeyStatus, LOG_DIR, LoadReport, Persistence, RollbackReport,
+    VbReset, import_files, vbuckets_of_files,
 };
 pub use kedge_replication::{EndReason, SourceState, StreamFlags, StreamItem, StreamRequest};
 pub use kedge_residency::{Fetch, Residency};
 pub use kedge_storage::{
-    CompactPhase, CompactionFigures, FileCopy, FileFigures, FileListing, ImportReport, ImportedFile,
+    CompactPhase, CompactionFigures, EncryptedFiles, FileCopy, FileFigures, FileListing,
+    ImportReport, ImportedFile,
 };
 pub use kedge_vbucket::{
     Change, CheckpointFigures, CursorFigures, DcpSnapshot, DurabilityFigures, FailoverTable,

@@ -100,6 +100,10 @@ impl PersistenceEvents for Bucket {
         self.files.has_waiter(vb)
     }
 
+    fn key_changed(&self) {
+        self.residency.remove_access_log_of_another_key();
+    }
+
     fn read_failed(&self, vb: VbId, error: &str) {
         self.residency.fetcher().on_read_failed(vb, error);
     }

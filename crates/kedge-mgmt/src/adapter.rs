@@ -2,7 +2,7 @@
 
 use kedge_bucket::{
     Bucket, BucketChange, BucketConfig, CollectionFigures, CompactionProgress, CompactionRequest,
-    CompactionTicket, Timing, TimingSnapshot, VbReset,
+    CompactionTicket, EncryptionStatus, Timing, TimingSnapshot, VbReset,
 };
 use kedge_cluster::ManifestEdit;
 use kedge_node::registry::{BucketRegistry, RegistryError, Unserved};
@@ -25,6 +25,7 @@ impl From<RegistryError> for BucketsError {
             | RegistryError::BadName(_)
             | RegistryError::Unserved(_)
             | RegistryError::NoSettings(_)
+            | RegistryError::NoMasterKey { .. }
             | RegistryError::NotOfCluster(_) => Self::Refused(error.to_string()),
             other => Self::Failed(other.to_string()),
         }
@@ -45,6 +46,8 @@ fn facts(bucket: &Bucket) -> BucketFacts {
         items: figure("curr_items"),
         mem_used_bytes: figure("mem_used"),
         disk_bytes: figure("ep_log_file_bytes") + figure("ep_db_file_size"),
+        encryption: Some(bucket.persistence().encryption().status())
+            .filter(|status| status.master_key.is_some()),
     }
 }
 
@@ -166,6 +169,27 @@ impl Buckets for BucketRegistry {
         Self::get(self, name).map_or_else(Vec::new, |bucket| {
             bucket.persistence().compactions().progress()
         })
+    }
+
+    fn encryption(&self, name: &str) -> Option<EncryptionStatus> {
+        let bucket = Self::get(self, name)?;
+        Some(bucket.persistence().encryption().status())
+    }
+
+    fn rotate_keys(&self, name: &str) -> Result<(), BucketsError> {
+        let bucket = Self::get(self, name).ok_or(BucketsError::NotFound)?;
+        let encryption = bucket.persistence().encryption();
+        if !encryption.is_enabled() {
+            return Err(BucketsError::Refused(
+                "the bucket is not encrypted: switch encryption_at_rest on".to_owned(),
+            ));
+        }
+        let rotated = encryption.rotate();
+        rotated.map_err(|error| BucketsError::Failed(error.to_string()))
+    }
+
+    fn master_key(&self) -> Option<String> {
+        Self::master_key(self).map(str::to_owned)
     }
 
     fn stats(&self, name: &str) -> Option<Vec<(String, String)>> {

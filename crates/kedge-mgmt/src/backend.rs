@@ -2,7 +2,7 @@
 
 use kedge_bucket::{
     BucketChange, BucketConfig, CollectionFigures, CompactionProgress, CompactionRequest,
-    CompactionTicket, TimingSnapshot, VbReset,
+    CompactionTicket, EncryptionStatus, TimingSnapshot, VbReset,
 };
 use kedge_cluster::{ManifestEdit, ManifestError};
 use kedge_node::registry::Unserved;
@@ -22,6 +22,8 @@ pub struct BucketFacts {
     pub mem_used_bytes: u64,
     /// The size of its files, in bytes.
     pub disk_bytes: u64,
+    /// Its encryption at rest, if the server has a master key.
+    pub encryption: Option<EncryptionStatus>,
 }
 
 /// The numbers of buckets that are still starting.
@@ -134,6 +136,15 @@ pub trait Buckets: Send + Sync + 'static {
     fn cancel_compaction(&self, name: &str) -> Result<usize, BucketsError>;
     /// Returns the running and waiting compactions; none if there is no such bucket.
     fn compactions(&self, name: &str) -> Vec<CompactionProgress>;
+    /// Returns the state of the bucket's encryption; `None` if there is no such bucket.
+    fn encryption(&self, name: &str) -> Option<EncryptionStatus>;
+    /// Gives an encrypted bucket a new data key, and has all its data written again with it.
+    ///
+    /// # Errors
+    /// `NotFound`, `Refused` if it is not encrypted, `Failed`.
+    fn rotate_keys(&self, name: &str) -> Result<(), BucketsError>;
+    /// Returns the name of the master key, if there is one.
+    fn master_key(&self) -> Option<String>;
     /// Returns statistics of a bucket by name; `None` if there is no such bucket.
     fn stats(&self, name: &str) -> Option<Vec<(String, String)>>;
     /// Returns histograms of a bucket by name; `None` if there is no such bucket.

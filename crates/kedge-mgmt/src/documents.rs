@@ -16,6 +16,7 @@ use serde_json::{Map, Value, json};
 
 use super::backend::BucketFacts;
 use super::bucket_form::{NEVER, purge_days};
+use super::encryption;
 use super::node_names::Membership;
 use super::state::HttpState;
 
@@ -61,6 +62,8 @@ pub(crate) struct BucketDocument {
     replica_index: bool,
     quota: Value,
     basic_stats: Value,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    encryption_at_rest_info: Option<Value>,
     conflict_resolution_type: &'static str,
     #[serde(flatten)]
     settings: Map<String, Value>,
@@ -194,6 +197,7 @@ impl DocumentComposer<'_> {
             replica_index: false,
             quota: json!({ "ram": quota * all_nodes, "rawRAM": quota }),
             basic_stats: basic_stats(facts),
+            encryption_at_rest_info: facts.encryption.as_ref().map(encryption::info),
             conflict_resolution_type: config.conflict_resolution.form_name(),
             settings: settings(config),
             nodes: self.nodes(facts.loading),

@@ -33,6 +33,7 @@ mod cluster_audit;
 mod collections;
 mod compaction;
 mod documents;
+mod encryption;
 mod form;
 mod groups;
 mod hosts;

@@ -16,9 +16,9 @@ use super::reply::{EarlyReply, Handled};
 use super::request_context::{PeerConnection, RequestContext};
 use super::state::HttpState;
 use super::{
-    auth, auto_failover, buckets, cluster, cluster_audit, collections, compaction, groups, hosts,
-    kedge, ldap, membership, metrics, nodes, password_policy, permissions, pools, ready, rebalance,
-    security_headers, server_groups, threads, tls, users,
+    auth, auto_failover, buckets, cluster, cluster_audit, collections, compaction, encryption,
+    groups, hosts, kedge, ldap, membership, metrics, nodes, password_policy, permissions, pools,
+    ready, rebalance, security_headers, server_groups, threads, tls, users,
 };
 
 /// The service that handles requests. A clone is cheap.
@@ -108,9 +108,24 @@ fn pool_routes() -> Routes {
             get(tls::client_cert_auth).post(tls::set_client_cert_auth),
         )
         .route("/kedge/tls", get(tls::status))
+        .merge(encryption_routes())
         .route("/pools/default/tasks", get(compaction::tasks))
         .route("/pools/default/rebalanceProgress", get(rebalance::progress))
         .route("/pools/default/checkPermissions", post(permissions::check))
+}
+
+fn encryption_routes() -> Routes {
+    Router::new()
+        .route("/settings/encryptionKeys", get(encryption::keys))
+        .route(
+            "/settings/security/encryptionAtRest",
+            get(encryption::settings),
+        )
+        .route("/kedge/encryption/{bucket}", get(encryption::status))
+        .route(
+            "/controller/dropEncryptionAtRestDeks/bucket/{bucket}",
+            post(encryption::rotate),
+        )
 }
 
 /// The path of a bucket.

@@ -12,6 +12,7 @@
 
 mod alone;
 mod directories;
+mod keys;
 mod manifests;
 #[cfg(test)]
 mod tests;
@@ -29,6 +30,7 @@ use kedge_bucket::{
 };
 use kedge_cluster::{BucketEntry, ClusterError, ClusterView, ManifestError, ManifestKeeper, Ports};
 use kedge_disk::{Disk, DiskError, read_file, replace_file};
+use kedge_encryption::{KeyringError, MasterKeys};
 use kedge_executor::{Executor, OwnerId};
 use kedge_sync::{
     RankedMutex,
@@ -100,6 +102,25 @@ pub enum RegistryError {
         /// The error in it.
         why: String,
     },
+    /// The bucket is encrypted, or is to be, and there is no master key.
+    #[error(
+        "bucket {name} is {}, and the server has no master key: give it with encryption_master_key",
+        if *is_encrypted { "encrypted" } else { "to be encrypted" }
+    )]
+    NoMasterKey {
+        /// The bucket.
+        name: String,
+        /// True if it has a keyring already.
+        is_encrypted: bool,
+    },
+    /// The data keys of a bucket cannot be read or changed.
+    #[error("bucket {name}: {source}")]
+    Keyring {
+        /// The bucket.
+        name: String,
+        /// The reason.
+        source: KeyringError,
+    },
     /// The bucket cannot be opened or removed.
     #[error(transparent)]
     Bucket(#[from] BucketError),
@@ -119,7 +140,12 @@ impl RegistryError {
     #[must_use]
     pub fn is_no_space(&self) -> bool {
         match self {
-            Self::Disk(error) | Self::Bucket(BucketError::Disk(error)) => error.is_no_space(),
+            Self::Disk(error)
+            | Self::Bucket(BucketError::Disk(error))
+            | Self::Keyring {
+                source: KeyringError::Disk(error),
+                ..
+            } => error.is_no_space(),
             Self::Cluster(ClusterError::Save(error)) => {
                 let error = error.downcast_ref::<DiskError>();
                 error.is_some_and(DiskError::is_no_space)
@@ -136,6 +162,8 @@ pub struct RegistrySetup {
     pub disk: Arc<dyn Disk>,
     /// The data directory; this process has its lock.
     pub data_dir: PathBuf,
+    /// The master key of encryption at rest, if there is one.
+    pub master_keys: Option<MasterKeys>,
     /// The clock.
     pub clock: Arc<dyn Clock>,
     /// The executor of the buckets' background tasks.
@@ -374,6 +402,12 @@ impl BucketRegistry {
         if let Some(_one_at_a_time) = self.change.try_lock() {
             let _ = self.find_unserved();
         }
+    }
+
+    /// Returns the name of the master key of encryption at rest, if there is one.
+    #[must_use]
+    pub fn master_key(&self) -> Option<&str> {
+        self.setup.master_keys.as_ref().map(MasterKeys::name)
     }
 
     /// Returns the directory of the bucket with that name.
@@ -716,10 +750,12 @@ fn open_bucket(
     manifest: &ManifestKeeper,
     buckets: usize,
 ) -> Result<Arc<Bucket>, RegistryError> {
+    let keyring = keys::open_keyring(setup, &config)?;
     let bucket = Bucket::open(BucketSetup {
         disk: setup.disk.clone(),
         dir: bucket_dir(&setup.data_dir, &config.name),
         config,
+        keyring,
         clock: setup.clock.clone(),
         executor: setup.executor.clone(),
         completions: setup.completions.clone(),

@@ -22,6 +22,9 @@ pub trait PersistenceEvents: Send + Sync {
     /// Returns whether a reader waits for a new commit in the file of `vb`, or of any vBucket if `None`.
     fn has_file_waiter(&self, vb: Option<VbId>) -> bool;
 
+    /// Reports that new data has another key, or none any more.
+    fn key_changed(&self);
+
     /// Reports that documents changed by a rollback could not be read back into memory.
     fn read_failed(&self, vb: VbId, error: &str);
 }
@@ -70,6 +73,13 @@ impl EventSink {
     pub(crate) fn writes_refused(&self) {
         if let Some(events) = self.receiver() {
             events.writes_refused();
+        }
+    }
+
+    /// Reports that new data has another key.
+    pub(crate) fn key_changed(&self) {
+        if let Some(events) = self.receiver() {
+            events.key_changed();
         }
     }
 

@@ -40,3 +40,6 @@ pub(crate) static COMPACTION_ON_WRITER: TaskKind = TaskKind::new(
 /// Check of changed files for garbage.
 pub(crate) static COMPACTION_CHECK: TaskKind =
     TaskKind::new("compaction_check", Pool::AuxIo, Priority::Normal, ms(1_000));
+/// Changes of the data keys, and the truncation of log segments of older ones.
+pub(crate) static ENCRYPTION_KEYS: TaskKind =
+    TaskKind::new("encryption_keys", Pool::AuxIo, Priority::Normal, ms(60_000));

@@ -72,6 +72,8 @@ mod commit;
 mod commit_task;
 mod compaction;
 mod dirty;
+mod encryption;
+mod encryption_state;
 mod events;
 mod flusher;
 mod import;
@@ -100,6 +102,7 @@ pub use applier::LogApplier;
 pub use compaction::{
     CompactionProgress, CompactionReport, CompactionRequest, CompactionTicket, Compactions,
 };
+pub use encryption::{DataEncryption, EncryptionStatus, KeyStatus};
 pub use events::PersistenceEvents;
 pub use import::{import_files, vbuckets_of_files};
 pub use install::FileInstalls;

@@ -3,6 +3,7 @@
 use crate::applier::LogApplier;
 use crate::commit::CommitLog;
 use crate::compaction::Compactions;
+use crate::encryption::DataEncryption;
 use crate::events::PersistenceEvents;
 use crate::flusher::FileFlusher;
 use crate::install::FileInstalls;
@@ -25,6 +26,7 @@ pub struct Persistence {
     pub(crate) compactions: Arc<Compactions>,
     pub(crate) rollbacks: Arc<Rollbacks>,
     pub(crate) installs: Arc<FileInstalls>,
+    pub(crate) encryption: Arc<DataEncryption>,
     pub(crate) quarantine: Quarantine,
     /// The state of each vBucket when the bucket was opened, or `None` for a vBucket that did not exist.
     pub(crate) states_at_open: OnceLock<Box<[Option<VbState>]>>,
@@ -56,8 +58,10 @@ impl Persistence {
             flusher: Arc::new(FileFlusher::new(&shared)),
         });
         let applier = Arc::new(LogApplier::new(&writers));
+        let compactions = Compactions::new(&shared, &applier);
         Self {
-            compactions: Compactions::new(&shared, &applier),
+            encryption: DataEncryption::new(&shared, &writers.log, &applier, &compactions),
+            compactions,
             rollbacks: Arc::new(Rollbacks::new(&applier)),
             installs: Arc::new(FileInstalls::new(&applier)),
             quarantine: Quarantine::new(&shared),
@@ -102,6 +106,12 @@ impl Persistence {
     #[must_use]
     pub fn installs(&self) -> &Arc<FileInstalls> {
         &self.installs
+    }
+
+    /// Returns the encryption at rest.
+    #[must_use]
+    pub fn encryption(&self) -> &DataEncryption {
+        &self.encryption
     }
 
     /// Returns the queues of the writers.

@@ -14,6 +14,7 @@
 //!   that an earlier process failed to sync, which is fatal there, could then still be lost in a power failure.
 
 use crate::commit::Committer;
+use crate::encryption::LogKeys;
 use crate::kinds::MAKE_DURABLE;
 use crate::load_report::LoadReport;
 use crate::persistence::Persistence;
@@ -96,6 +97,7 @@ impl Persistence {
             open_files_bytes_max: nodes_bytes,
             file_cache_bytes_max: file_bytes.min(defaults.file_cache_bytes_max),
             keep_files_open: config.keep_files_open,
+            keyring: self.core.setup.keyring.clone(),
             max_open_files: config.max_open_files.min(self.core.setup.open_files_max) as usize,
             ..defaults
         }
@@ -327,6 +329,10 @@ impl Persistence {
         let mode = self.core.setup.recovery;
         let config = LogConfig {
             salt: random_u64(),
+            keys: match &self.core.setup.keyring {
+                Some(keyring) => Arc::new(LogKeys(Arc::clone(keyring))),
+                None => LogConfig::default().keys,
+            },
             // The log is truncated by whole segments.
             segment_bytes: (self.core.setup.config.log_bytes_max / SEGMENTS_PER_LOG)
                 .clamp(SEGMENT_BYTES_MIN, LogConfig::default().segment_bytes),

@@ -4,6 +4,7 @@ use crate::applier::queues::ApplyQueues;
 use crate::compaction::changed::ChangedFiles;
 use crate::compaction::clients::ClientMeter;
 use crate::compaction::throttle::CompactionThrottle;
+use crate::encryption_state::EncryptionState;
 use crate::events::EventSink;
 use crate::log_space::LogSpace;
 use crate::queues::WriteQueues;
@@ -28,6 +29,7 @@ pub(crate) struct SharedState {
     pub(crate) changed_files: ChangedFiles,
     pub(crate) compaction_throttle: CompactionThrottle,
     pub(crate) stuck: StuckFiles,
+    pub(crate) encryption: EncryptionState,
     /// True if the marker of an open bucket without a log is still to be written. No file is written before it.
     pub(crate) marker_is_due: AtomicBool,
 }
@@ -53,6 +55,7 @@ impl SharedState {
                 ClientMeter::new(Arc::clone(&core)),
             ),
             stuck: StuckFiles::new(Arc::clone(&core)),
+            encryption: EncryptionState::default(),
             marker_is_due: AtomicBool::new(false),
             core,
         }

@@ -1,6 +1,7 @@
 //! The gauges of persistence.
 
 use crate::persistence::Persistence;
+use kedge_storage::FileEncryption;
 use kedge_types::VbId;
 
 impl Persistence {
@@ -26,6 +27,7 @@ impl Persistence {
         log.into_iter()
             .chain(self.storage_gauges())
             .chain(self.file_sizes())
+            .chain(self.encryption_gauges())
             .chain(self.compactions.gauges())
             .collect()
     }
@@ -40,6 +42,20 @@ impl Persistence {
             }
         }
         [("ep_db_data_size", data), ("ep_db_file_size", file)]
+    }
+
+    fn encryption_gauges(&self) -> [(&'static str, u64); 4] {
+        let keyring = self.core.setup.keyring.as_ref();
+        let keys = keyring.map_or(0, |keyring| keyring.keys().len());
+        let files = self.core.storage.get();
+        let files = files.map(|files| FileEncryption::of(files).counts());
+        let files = files.unwrap_or_default();
+        [
+            ("ep_encryption_keys", keys as u64),
+            ("ep_encryption_encrypted_files", files.encrypted),
+            ("ep_encryption_plain_files", files.plain),
+            ("ep_encryption_files_to_rewrite", files.replaced),
+        ]
     }
 
     fn storage_gauges(&self) -> [(&'static str, u64); 14] {

@@ -3,7 +3,8 @@
 use crate::applier::ApplyTask;
 use crate::commit_task::CommitTask;
 use crate::compaction::CompactionCheck;
-use crate::kinds::{APPLY, COMPACTION_CHECK, FLUSH, LOG_COMMIT, LOG_SEGMENT};
+use crate::encryption::EncryptionTask;
+use crate::kinds::{APPLY, COMPACTION_CHECK, ENCRYPTION_KEYS, FLUSH, LOG_COMMIT, LOG_SEGMENT};
 use crate::persistence::Persistence;
 use crate::segments::LogSegmentTask;
 use kedge_bucket_core::{BucketError, add_task};
@@ -60,6 +61,13 @@ impl Persistence {
         self.shared.changed_files.parker.set_task(task);
         self.shared.changed_files.add_all();
         executor.snooze(task, CompactionCheck::FIRST_RUN);
+        if self.core.setup.keyring.is_some() {
+            let description = "renews the keys of encryption, and what they protect";
+            let body = EncryptionTask::default();
+            let task = add_task(&self.encryption, &ENCRYPTION_KEYS, description, body)?;
+            self.shared.encryption.parker.set_task(task);
+            executor.wake(task);
+        }
         self.make_durable_in_background();
         Ok(())
     }

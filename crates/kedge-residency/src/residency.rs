@@ -1,6 +1,7 @@
 //! The memory of a bucket: it wires the components, and is their interface for commands.
 
 use crate::access_log::AccessScanner;
+use crate::access_log::reader::remove_access_log_of_another_key;
 use crate::fetch::BackgroundFetcher;
 use crate::memory_admission::MemoryAdmission;
 use crate::pager::ItemPager;
@@ -150,6 +151,11 @@ impl Residency {
     /// Writes the access log, as the bucket ends.
     pub fn write_access_log(&self) {
         self.access_scanner.write_at_end();
+    }
+
+    /// Removes an access log that is not encrypted like new data. The next one is.
+    pub fn remove_access_log_of_another_key(&self) {
+        remove_access_log_of_another_key(&self.core);
     }
 
     /// Fails all operations that are parked, as the bucket ends and its tasks have.

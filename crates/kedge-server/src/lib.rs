@@ -32,6 +32,7 @@
 //!         rules: MemcachedRules::default(),
 //!     }),
 //!     data_dir: "/data".into(),
+//!     master_keys: None,
 //!     threads: 1,
 //!     front_end_reads: false,
 //!     front_end_spin: Duration::ZERO,

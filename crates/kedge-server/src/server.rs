@@ -14,6 +14,7 @@ use kedge_cluster::Ports;
 use kedge_coordinator::cluster::{ClusterNode, ClusterSetup, check_alone};
 use kedge_coordinator::replication::Replicator;
 use kedge_disk::Disk;
+use kedge_encryption::MasterKeys;
 use kedge_executor::{ExecutorConfig as PoolsConfig, ScheduleError};
 use kedge_external::Authority;
 use kedge_frontend::{
@@ -75,6 +76,8 @@ pub struct ServerConfig {
     pub memcached: Option<MemcachedConfig>,
     /// The data directory; this process has its lock.
     pub data_dir: PathBuf,
+    /// The master key of encryption at rest, if there is one.
+    pub master_keys: Option<MasterKeys>,
     /// Front-end threads; 0 is one per core.
     pub threads: u16,
     /// True if front-end threads read documents from the disk themselves, on systems with io_uring.
@@ -541,6 +544,7 @@ fn open_registry(
     let setup = RegistrySetup {
         disk: environment.disk.clone(),
         data_dir: config.data_dir.clone(),
+        master_keys: config.master_keys.clone(),
         clock: environment.clock.clone(),
         executor: pools.executor().clone(),
         owner: pools.owner(),

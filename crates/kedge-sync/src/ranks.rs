@@ -89,7 +89,7 @@ ranks! {
         ClusterJudge = "`ClusterNode::disk_judge`";
     25, "the state of a node that runs alone, and its marks", "management, start-up", "writes of `cluster.json`":
         AloneState = "`StateFile::kept`";
-    25, "changes of the data keys of a bucket, one at a time", "whoever changes them", "the write of `encryption.keys`":
+    25, "changes of the data keys of a bucket, one at a time", "management, start-up, the task `encryption_keys`", "the write of `encryption.keys`":
         KeyringChange = "`Keyring::change`";
     30, "the list of state files in a directory, while a name is added", "whoever saves one of them", "reads and writes of `files.json`":
         StateFiles = "`CHANGE` of `state_files`";
@@ -156,6 +156,8 @@ ranks! {
         CompactionTicketState = "the state of a ticket";
     60, "the log's changes of vBuckets whose files cannot be read", "the task `warmup`; a reset of such a vBucket", "nothing":
         QuarantineLogged = "`Quarantine::logged`";
+    60, "the last results of the task `encryption_keys`", "that task, management, statistics", "nothing":
+        EncryptionResults = "`EncryptionState::results`";
     60, "the remaining parts of the work of a start", "the tasks `warmup` and `load`", "nothing":
         ParallelState = "`ParallelForEach::state`";
     60, "settings, figures, the outcome of loading", "any", "nothing":

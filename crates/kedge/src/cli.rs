@@ -8,7 +8,8 @@ use kedge_cluster::Release;
 
 use crate::tools::couchstore::{FileError, check, dump};
 use crate::tools::{
-    bucket, cert, cluster, collection, compact, import, set, stats, timings, user, vbucket,
+    bucket, cert, cluster, collection, compact, encryption, import, set, stats, timings, user,
+    vbucket,
 };
 use crate::{cluster_run, load, output, permissions, serve, settings};
 
@@ -58,6 +59,8 @@ enum Tool {
     Cluster(cluster::ClusterArgs),
     #[command(display_order = 12)]
     Cert(cert::CertArgs),
+    #[command(display_order = 12)]
+    Encryption(encryption::EncryptionArgs),
     /// Print the version
     #[command(display_order = 13)]
     Version,
@@ -127,6 +130,7 @@ pub fn main(release: Release) -> ExitCode {
         Tool::Check(args) => finish_file("check", check::run(&args)),
         Tool::Cluster(args) => finish("cluster", cluster::run(&args)),
         Tool::Cert(args) => finish("cert", cert::run(&args)),
+        Tool::Encryption(args) => finish("encryption", encryption::run(&args)),
         Tool::Vbucket(args) => finish("vbucket", vbucket::run(&args)),
         Tool::Import(args) => finish("import", import::run(&args)),
         Tool::Version => finish(

@@ -10,6 +10,8 @@ use serde_json::Value;
 use std::ops::RangeInclusive;
 
 const MIB: u64 = 1 << 20;
+/// The number of the master key in the management's forms and documents.
+pub const MASTER_KEY_ID: i64 = 1;
 
 /// The type of a field's text, from which the command line derives the type of its flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +69,37 @@ impl FieldFormat<bool> for Flag {
 
     fn show(&self, value: &bool) -> Option<Value> {
         (!self.hidden).then(|| (*value).into())
+    }
+}
+
+/// The number of the key that encrypts: -1 for none. There is one key, that of the server.
+pub(super) struct KeyId;
+
+impl KeyId {
+    const NONE: i64 = -1;
+}
+
+impl FieldFormat<bool> for KeyId {
+    fn kind(&self) -> FieldKind {
+        FieldKind::Word
+    }
+
+    fn values(&self) -> String {
+        format!("`{MASTER_KEY_ID}` or `true`, `{}` or `false`", Self::NONE)
+    }
+
+    fn read(&self, field: &str, text: &str) -> Result<bool, String> {
+        match text {
+            // 0 is a key of the original, so it must not leave data in plain text.
+            "-1" | "false" => Ok(false),
+            "1" | "true" => Ok(true),
+            _ => Err(one_of(field, &["-1", "1"])),
+        }
+    }
+
+    fn show(&self, value: &bool) -> Option<Value> {
+        let id = if *value { MASTER_KEY_ID } else { Self::NONE };
+        Some(id.into())
     }
 }
 

@@ -12,10 +12,11 @@ mod table;
 mod values;
 
 pub use document::markdown;
-pub use form::FieldKind;
+pub use form::{FieldKind, MASTER_KEY_ID};
 pub use hours::CompactionHours;
 pub use rows::{
-    BucketChange, BucketConfig, CompactionChange, CompactionConfig, MemoryChange, MemoryConfig,
+    BucketChange, BucketConfig, CompactionChange, CompactionConfig, EncryptionChange,
+    EncryptionConfig, MemoryChange, MemoryConfig,
 };
 pub use table::{BucketSetting, FixedSetting, FormField};
 pub use values::{
@@ -64,7 +65,12 @@ impl BucketConfig {
 
     /// Returns all settings that can change while the bucket runs.
     pub fn table() -> impl Iterator<Item = &'static BucketSetting> {
-        let parts = [Self::ROWS, MemoryConfig::ROWS, CompactionConfig::ROWS];
+        let parts = [
+            Self::ROWS,
+            MemoryConfig::ROWS,
+            CompactionConfig::ROWS,
+            EncryptionConfig::ROWS,
+        ];
         parts.into_iter().flatten()
     }
 
@@ -215,6 +221,11 @@ mod tests {
         let config: BucketConfig = serde_json::from_str(&later).unwrap();
         assert_eq!(config.file_copy_min_bytes, 1);
         assert_eq!(serde_json::to_string(&config).unwrap(), later);
+        let encrypted = r#""dcp_cursor_percent":16},"encryption":{"enabled":true,"rotation_interval_secs":1,"key_lifetime_secs":2}}"#;
+        let encrypted = JSON.replace(r#""dcp_cursor_percent":16}}"#, encrypted);
+        let config: BucketConfig = serde_json::from_str(&encrypted).unwrap();
+        assert!(config.encryption.enabled && config.encryption.key_lifetime_secs == 2);
+        assert_eq!(serde_json::to_string(&config).unwrap(), encrypted);
         let least = r#"{"name":"b","uuid":"0","vbuckets":1,"quota_bytes":2,"flush_enabled":false,"compaction":{}}"#;
         let least: BucketConfig = serde_json::from_str(least).unwrap();
         let expected = BucketConfig {

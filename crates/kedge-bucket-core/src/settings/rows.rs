@@ -5,7 +5,7 @@
 //! the management's form and document, and its entry in `docs/reference/bucket-settings.md` come from it. See
 //! `docs/guides/contributing-setting.md`.
 
-use super::form::{FieldFormat, Flag, Mib, MinLevel, Number, Ratio, Replicas, Said, Words};
+use super::form::{FieldFormat, Flag, KeyId, Mib, MinLevel, Number, Ratio, Replicas, Said, Words};
 use super::hours::{CompactionHours, MaybeHours};
 use super::table::{
     BucketSetting, FixedSetting, FormField, ShownAs, check_keys, check_range, first,
@@ -134,6 +134,9 @@ settings! {
         compaction: CompactionConfig, CompactionChange;
         /// Documents in memory: how many there are, and how many come back after a start.
         memory: MemoryConfig, MemoryChange;
+        /// Encryption at rest.
+        #[serde(skip_serializing_if = "EncryptionConfig::is_default")]
+        encryption: EncryptionConfig, EncryptionChange;
     }
 }
 
@@ -213,4 +216,33 @@ settings! {
     dcp_cursor_percent: u8 = 10, "dcp_cursor_percent", in 0..=50, serve "Memory";
 
     groups {}
+}
+
+settings! {
+    /// Settings of encryption at rest.
+    EncryptionConfig,
+    /// A change of [`EncryptionConfig`]; `None` leaves a setting as it is.
+    EncryptionChange, [encryption];
+    required []
+    fixed {}
+
+    /// Encryption of everything that the bucket keeps on the disk, with data keys that the master key of the server wraps
+    /// (`encryption_master_key`), without which it cannot be switched on. Data that is there already is written again in the
+    /// background, as it is when encryption is switched off.
+    enabled: bool = false, "encryption_at_rest", serve "Encryption at rest", rest "encryptionAtRestKeyId": KeyId;
+    /// Age of a data key from which on new data gets a new one. 0: never. Data that is there keeps its key until
+    /// `encryption_key_lifetime`, or `kedge encryption rotate`.
+    rotation_interval_secs: u64 as Secs = 30 * 86_400, "encryption_key_rotation_interval", serve "Encryption at rest",
+        rest "encryptionAtRestDekRotationInterval": Number(0..=u32::MAX.into());
+    /// Age of a data key from which on the data that it protects is written again with the newest one. 0: no limit.
+    key_lifetime_secs: u64 as Secs = 365 * 86_400, "encryption_key_lifetime", serve "Encryption at rest",
+        rest "encryptionAtRestDekLifetime": Number(0..=u32::MAX.into());
+
+    groups {}
+}
+
+impl EncryptionConfig {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
 }

@@ -194,7 +194,13 @@ macro_rules! settings {
                 $(, compaction $compaction_field:literal)?
                 $(, rest $rest:literal $(or $newer:literal)?: $form:expr)?;
         )*
-        groups { $($(#[doc = $group_doc:literal])+ $nested:ident: $nested_type:ty, $nested_change:ty;)* }
+        groups {
+            $(
+                $(#[doc = $group_doc:literal])+
+                $(#[serde($($group_serde:tt)+)])?
+                $nested:ident: $nested_type:ty, $nested_change:ty;
+            )*
+        }
     ) => {
         $(#[doc = $config_doc])+
         #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -202,7 +208,7 @@ macro_rules! settings {
         pub struct $config {
             $($(#[doc = $fixed_doc])+ pub $fixed: $fixed_type,)*
             $($(#[doc = $doc])+ $(#[serde(alias = $alias)])? $(#[serde($($serde)+)])? pub $field: $type,)*
-            $($(#[doc = $group_doc])+ pub $nested: $nested_type,)*
+            $($(#[doc = $group_doc])+ $(#[serde($($group_serde)+)])? pub $nested: $nested_type,)*
         }
 
         $(#[doc = $change_doc])+

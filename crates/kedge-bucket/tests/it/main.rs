@@ -12,6 +12,7 @@ mod damaged;
 mod dcp;
 mod direct;
 mod durable;
+mod encryption;
 mod file_copies;
 mod flush_all;
 mod full_disk;

@@ -5,6 +5,7 @@ use kedge_bucket::{
     Mutated, Outcome, Read, RecoveryMode, ServingGate, StoreMode, Topology, WarmupBehavior, Write,
 };
 use kedge_disk::{Disk, DiskCall, DiskError, DiskObserver, Operation, SimDisk};
+use kedge_encryption::Keyring;
 use kedge_executor::{Executor, ExecutorConfig, ManualExecutor, Pool, ThreadCount};
 use kedge_types::{
     Cas, Clock, CollectionId, Datatype, DocKey, Durability, DurabilityLevel, ManualClock, Now,
@@ -100,6 +101,8 @@ pub(crate) struct TestSite {
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) dir: PathBuf,
     pub(crate) config: BucketConfig,
+    /// The data keys.
+    pub(crate) keyring: Option<Arc<Keyring>>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) executor: Executor,
     /// The replication topology of SyncWrites.
@@ -143,6 +146,7 @@ pub(crate) fn sim(disk: &SimDisk) -> TestSite {
         disk,
         dir,
         config,
+        keyring: None,
         clock: Arc::new(SystemClock::new()),
         executor: shared_executor(),
         topology: Some(Topology::alone()),
@@ -260,6 +264,7 @@ impl TestSite {
             disk: Arc::clone(&self.disk),
             dir: self.dir.clone(),
             config: self.config.clone(),
+            keyring: self.keyring.clone(),
             clock: Arc::clone(&self.clock),
             executor: self.executor.clone(),
             completions: Arc::clone(sink) as Arc<dyn Completions>,

@@ -66,6 +66,7 @@ fn registry_at(disk: Arc<dyn Disk>, data_dir: &Path) -> (Arc<BucketRegistry>, Ar
     let setup = RegistrySetup {
         disk,
         data_dir: data_dir.to_owned(),
+        master_keys: None,
         clock: clock.clone(),
         owner: executor.register("server").expect("it runs"),
         executor,

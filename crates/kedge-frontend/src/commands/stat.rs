@@ -88,7 +88,7 @@ impl GroupHandler {
 }
 
 /// The groups of statistics, beside those of [`KeyStatGroup`].
-static GROUPS: [(&str, GroupHandler); 61] = [
+static GROUPS: [(&str, GroupHandler); 62] = [
     ("", Checked(general)),
     ("reset", Checked(reset)),
     (
@@ -260,6 +260,10 @@ static GROUPS: [(&str, GroupHandler); 61] = [
     (
         "compaction",
         BucketLines(|_, bucket, each| storage_stats::compaction(bucket, each)),
+    ),
+    (
+        "encryption-key-ids",
+        BucketLines(|_, bucket, each| storage_stats::encryption_key_ids(bucket, each)),
     ),
     (
         "dcp",

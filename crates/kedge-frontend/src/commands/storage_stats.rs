@@ -1,5 +1,5 @@
-//! The groups of STAT about a bucket's files: `diskinfo`, `kvstore`, `kvtimings`, `compaction`, `disk-failures` and
-//! `disk-slowness`, and a part of `vbucket-details`.
+//! The groups of STAT about a bucket's files: `diskinfo`, `kvstore`, `kvtimings`, `compaction`, `encryption-key-ids`,
+//! `disk-failures` and `disk-slowness`, and a part of `vbucket-details`.
 //!
 //! Names are those of Couchbase Server where it has the same figure.
 
@@ -186,6 +186,13 @@ const fn phase_name(phase: CompactPhase) -> &'static str {
         CompactPhase::Finish => "finish",
         _ => "unknown",
     }
+}
+
+/// `encryption-key-ids`: the names of the data keys that data of the bucket needs, as a JSON array.
+pub(super) fn encryption_key_ids(bucket: &Bucket, each: AddStat<'_>) {
+    let ids = bucket.persistence().encryption().key_ids();
+    let ids = serde_json::to_string(&ids).expect("names serialise");
+    each("encryption-key-ids", &ids);
 }
 
 /// `compaction`: finished compactions, and the progress of running and waiting ones.

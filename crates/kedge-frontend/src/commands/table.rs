@@ -475,7 +475,7 @@ commands! {
         [IsaslRefresh, RbacRefresh] "changes of users take effect at once";
         [UpdateExternalUserPermissions, AuthProvider, RegisterAuthToken] "the server asks the [directory](guides/external-users.md) itself, without a separate manager";
         [SetBucketThrottleProperties, SetBucketDataLimitExceeded, SetNodeThrottleProperties] "clients are not throttled";
-        [SetActiveEncryptionKeys, PruneEncryptionKeys] "the server's files are not encrypted";
+        [SetActiveEncryptionKeys, PruneEncryptionKeys] "a node makes and drops its data keys itself ([encrypt data at rest](guides/encryption.md))";
         [DownloadSnapshot] "a node decides itself when it copies files";
         [GetFusionStorageSnapshot, ReleaseFusionStorageSnapshot, MountFusionVbucket, UnmountFusionVbucket, SyncFusionLogstore, StartFusionUploader, StopFusionUploader, DeleteFusionNamespace, GetFusionNamespaces, CreateFusionNamespace, SetChronicleAuthToken] "for Magma on an object store";
         [DcpAddStream, DcpFlush, DcpCacheTransfer, DcpCacheTransferEnd] "a node opens the streams that it follows itself; the others are declined in DCP_CONTROL, or not supported by the original either";

@@ -73,6 +73,7 @@ pub(crate) fn shared(front_ends: &Arc<FrontEnds>) -> ServerContext {
     let setup = RegistrySetup {
         disk: Arc::new(SimDisk::new(1)),
         data_dir: PathBuf::from("/data"),
+        master_keys: None,
         clock: clock.clone(),
         executor: pools.executor().clone(),
         owner: pools.owner(),

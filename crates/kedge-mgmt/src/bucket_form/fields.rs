@@ -7,7 +7,7 @@ use super::{FieldErrors, compaction};
 use crate::form::FormFields;
 
 /// Fields of features that Kedge does not have, their harmless values, and the error for other values.
-const ELSEWHERE: [(&str, &[&str], &str); 7] = [
+const ELSEWHERE: [(&str, &[&str], &str); 6] = [
     (
         "historyRetentionCollectionDefault",
         &["", "0", "false"],
@@ -27,11 +27,6 @@ const ELSEWHERE: [(&str, &[&str], &str); 7] = [
         "magmaSeqTreeDataBlockSize",
         &[""],
         "magmaSeqTreeDataBlockSize can only be used with Magma.",
-    ),
-    (
-        "encryptionAtRestKeyId",
-        &["", "-1"],
-        "Encryption at rest is not supported.",
     ),
     (
         "enableCrossClusterVersioning",

@@ -141,7 +141,7 @@ fn invalid_bucket_fields_are_named() {
         (
             "encryptionAtRestKeyId=0",
             "encryptionAtRestKeyId",
-            "not supported",
+            "must be one of -1, 1",
         ),
         (
             "magmaSeqTreeDataBlockSize=4096",

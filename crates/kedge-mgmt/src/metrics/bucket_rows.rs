@@ -383,6 +383,30 @@ pub(crate) const BUCKET: &[MetricRow] = &[
         "Compactions that were cancelled or gave way to another user of the file",
     ),
     (
+        "ep_encryption_keys",
+        "kedge_bucket_encryption_keys",
+        false,
+        "Data keys of encryption at rest",
+    ),
+    (
+        "ep_encryption_encrypted_files",
+        "kedge_bucket_encryption_encrypted_files",
+        false,
+        "vBucket files that are encrypted at rest",
+    ),
+    (
+        "ep_encryption_plain_files",
+        "kedge_bucket_encryption_plain_files",
+        false,
+        "vBucket files in plain text",
+    ),
+    (
+        "ep_encryption_files_to_rewrite",
+        "kedge_bucket_encryption_files_to_rewrite",
+        false,
+        "vBucket files that wait to be written again with another data key, or in plain text",
+    ),
+    (
         "ep_compactions_queued",
         "kedge_bucket_compactions_queued",
         false,

@@ -97,6 +97,7 @@ impl Server {
         let setup = RegistrySetup {
             disk: Arc::new(PosixDisk),
             data_dir: dir.path().to_owned(),
+            master_keys: None,
             clock: Arc::new(SystemClock::new()),
             executor: pools.executor().clone(),
             owner: pools.owner(),

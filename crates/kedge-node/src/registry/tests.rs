@@ -24,6 +24,7 @@ fn flush_waits_until_the_bucket_is_loaded() {
     let setup = RegistrySetup {
         disk: Arc::new(SimDisk::new(1)),
         data_dir: PathBuf::from("/data"),
+        master_keys: None,
         clock: Arc::new(SystemClock::new()),
         executor,
         owner,

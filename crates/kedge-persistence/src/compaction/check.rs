@@ -10,6 +10,7 @@ use super::policy::{garbage_multiple, is_due};
 use super::queue::{PurgeOptions, QueuedCompaction};
 use kedge_bucket_core::{Parker, TaskBody};
 use kedge_executor::Next;
+use kedge_storage::FileEncryption;
 use kedge_types::VbId;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -101,15 +102,17 @@ impl Compactions {
             }
             match storage.file_figures(vb) {
                 Ok(Some(file)) => {
-                    let has_dropped = storage.has_dropped(vb);
+                    // Neither waits for the hours of automatic compaction.
+                    let must_go = storage.has_dropped(vb)
+                        || FileEncryption::of(storage).is_of_another_key(vb);
                     let is_due = is_due(&config, self.core.vbucket_count(), &file);
-                    if is_due && !has_dropped && !is_allowed {
+                    if is_due && !must_go && !is_allowed {
                         self.shared.changed_files.deferred.lock().insert(vb);
-                    } else if is_due || has_dropped {
+                    } else if is_due || must_go {
                         let request = QueuedCompaction {
                             purge: PurgeOptions::default(),
                             tickets: Vec::new(),
-                            is_automatic: !has_dropped,
+                            is_automatic: !must_go,
                         };
                         self.queue.lock().enqueue(vb, request);
                     }

@@ -359,6 +359,12 @@ impl Compactions {
         self.wake_check();
     }
 
+    /// Has the task `compaction_check` examine all files soon.
+    pub(crate) fn examine_all(&self) {
+        self.shared.changed_files.add_all();
+        self.wake_check();
+    }
+
     /// Wakes the task `compaction_check`, which starts retries.
     fn wake_check(&self) {
         if let Some(task) = self.shared.changed_files.parker.task() {

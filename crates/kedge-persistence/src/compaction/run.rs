@@ -218,6 +218,7 @@ impl Compactions {
         });
         drop(vbucket);
         self.shared.stuck.remove(vb);
+        self.shared.encryption.on_file_replaced(&self.core);
         let took_ns = self.core.setup.clock.now().mono_ns.saturating_sub(began_ns);
         let timings = &self.core.timings;
         timings.record_us(u16::MAX, Timing::Compaction, took_ns / 1_000);

@@ -6,10 +6,12 @@
 //! Invariants:
 //! * The file is written under another name, and replaces the valid one when it is complete.
 //! * A vBucket is locked for one part of its table at a time.
+//! * In an encrypted bucket the file is encrypted with the active key. One of another key, or in plain text, is removed.
 
 mod format;
 pub(crate) mod reader;
 mod scanner;
+mod seal;
 mod writer;
 
 pub use scanner::AccessScanner;
@@ -17,3 +19,5 @@ pub(crate) use scanner::WriteAccessLog;
 
 /// Name of the file. Its number is that of a part of the bucket; a bucket has one part.
 const NAME: &str = "access.log.0";
+/// Name of a file that is not complete.
+const NAME_WHILE_WRITTEN: &str = "access.log.0.next";

@@ -1,14 +1,15 @@
 //! Writing the access log.
 
-use super::NAME;
 use super::format::{self, KeyBlock};
+use super::seal::LogSeal;
+use super::{NAME, NAME_WHILE_WRITTEN};
 use kedge_bucket_core::{BucketCore, BucketError};
 use kedge_disk::File;
+use kedge_encryption::DataKey;
 use kedge_types::VbId;
+use std::sync::Arc;
 use std::time::Duration;
 
-/// Name of a file that is not complete.
-const NAME_WHILE_WRITTEN: &str = "access.log.0.next";
 /// Percentage of documents in memory above which the order of reading makes no difference.
 const RESIDENT_PERCENT_MAX: u64 = 95;
 /// Parts of the keys, by their frequencies. Each takes a visit of all keys.
@@ -22,6 +23,8 @@ const WRITE_BYTES: usize = 1 << 20;
 #[derive(Debug)]
 pub(super) struct AccessLogWriter {
     file: Box<dyn File>,
+    /// The encryption, in an encrypted bucket.
+    seal: Option<LogSeal>,
     written: u64,
     buffer: Vec<u8>,
     keys: u32,
@@ -52,10 +55,13 @@ impl AccessLogWriter {
             return Ok(None);
         }
         let uuid = core.setup.config.uuid_bytes().unwrap_or_default();
+        let key = active_key(core);
+        let mut buffer = format::header(uuid, key.is_some()).to_vec();
         Ok(Some(Self {
+            seal: key.map(|key| LogSeal::begin(&key, &mut buffer)),
             file: disk.create(&core.setup.dir.join(NAME_WHILE_WRITTEN))?,
             written: 0,
-            buffer: format::header(uuid).to_vec(),
+            buffer,
             keys: 0,
             least: bands(&count_frequencies(core)),
             band: 0,
@@ -82,6 +88,12 @@ impl AccessLogWriter {
         format::write_end(self.keys, &mut self.buffer);
         self.flush()?;
         let (disk, dir) = (&core.setup.disk, &core.setup.dir);
+        let key = active_key(core);
+        if key.as_ref().map(|key| key.id()) != self.seal.as_ref().map(LogSeal::key_id) {
+            // The keys were changed meanwhile.
+            disk.remove(&dir.join(NAME_WHILE_WRITTEN))?;
+            return Ok(true);
+        }
         disk.rename(&dir.join(NAME_WHILE_WRITTEN), &dir.join(NAME))?;
         tracing::info!(
             bucket = core.name(),
@@ -105,7 +117,9 @@ impl AccessLogWriter {
                 self.block.push(item.key());
                 self.keys += 1;
                 if self.block.is_full() {
-                    self.block.write(vb, &mut self.buffer);
+                    let at = self.written + self.buffer.len() as u64;
+                    self.block
+                        .write(vb, self.seal.as_ref(), at, &mut self.buffer);
                 }
             }
         }
@@ -117,7 +131,9 @@ impl AccessLogWriter {
         if !is_last {
             return;
         }
-        self.block.write(VbId(self.vb), &mut self.buffer);
+        let at = self.written + self.buffer.len() as u64;
+        let (vb, seal) = (VbId(self.vb), self.seal.as_ref());
+        self.block.write(vb, seal, at, &mut self.buffer);
         self.shard = 0;
         self.vb += 1;
         if self.vb == core.vbucket_count() {
@@ -132,6 +148,12 @@ impl AccessLogWriter {
         self.buffer.clear();
         Ok(())
     }
+}
+
+/// Returns the key of new data.
+fn active_key(core: &BucketCore) -> Option<Arc<DataKey>> {
+    let keys = core.setup.keyring.as_ref()?.keys();
+    keys.active().cloned()
 }
 
 /// Counts documents in memory by their frequencies. A part of each vBucket's documents is enough, if there are many.

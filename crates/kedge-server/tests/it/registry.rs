@@ -50,6 +50,7 @@ pub(crate) fn open_on(
     let setup = RegistrySetup {
         disk,
         data_dir: dir.to_owned(),
+        master_keys: None,
         clock: Arc::new(SystemClock::new()),
         executor: executor.clone(),
         owner,

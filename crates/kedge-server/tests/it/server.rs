@@ -163,6 +163,7 @@ impl Kedge {
                 rules: setup.memcached,
             }),
             data_dir: setup.data_dir,
+            master_keys: None,
             threads: setup.threads,
             front_end_reads: true,
             front_end_spin: Duration::from_micros(200),

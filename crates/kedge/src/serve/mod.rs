@@ -7,6 +7,7 @@ mod administrator;
 mod allocator;
 mod bucket;
 mod cluster;
+mod encryption;
 mod memcached;
 mod signals;
 mod start_pages;
@@ -30,6 +31,7 @@ use kedge_bucket::{Bucket, RecoveryMode};
 use kedge_cluster::{ClusterError, Release};
 use kedge_coordinator::cluster::ClusterSetup;
 use kedge_disk::{Disk, DiskError, PosixDisk};
+use kedge_encryption::MasterKeyError;
 use kedge_executor::ExecutorConfig as PoolsConfig;
 use kedge_frontend::FrontendLimits;
 use kedge_node::audit::{Audit, AuditConfig};
@@ -92,6 +94,8 @@ enum ServeError {
     Cluster(#[from] ClusterError),
     #[error("TLS: {0}")]
     Tls(#[from] TlsError),
+    #[error("encryption at rest: {0}")]
+    MasterKey(#[from] MasterKeyError),
     #[error("{0}")]
     Load(String),
     #[error("{0}")]
@@ -153,6 +157,7 @@ fn serve(effective: &Effective, release: Release) -> Result<(), ServeError> {
     let tls = tls::config(settings)?;
     let nodes = tls.as_ref().map(|it| it.tls.clone());
     let cluster = cluster::prepare(effective, &disk, (release, nodes))?;
+    let master_keys = encryption::master_keys(settings)?;
     if let Some(cluster) = &cluster {
         cluster.share_users(&users);
     }
@@ -177,7 +182,10 @@ fn serve(effective: &Effective, release: Release) -> Result<(), ServeError> {
         return_memory: allocator::return_memory,
     };
     let server = Server::start(
-        server_config(effective, cluster, (memcached, tls)),
+        ServerConfig {
+            master_keys,
+            ..server_config(effective, cluster, (memcached, tls))
+        },
         environment,
     )?;
     let loading = announce(&server, events);
@@ -306,6 +314,7 @@ fn server_config(
         tls,
         memcached,
         data_dir: settings.data_dir.clone(),
+        master_keys: None,
         threads: settings.threads,
         front_end_reads: settings.front_end_reads,
         front_end_spin: Duration::from_micros(settings.front_end_spin_us.into()),

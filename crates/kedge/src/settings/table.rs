@@ -16,8 +16,8 @@ use kedge_types::limits::VALUE_BYTES_MAX;
 use kedge_types::setting::{Bytes, SettingValue};
 
 use super::value::{
-    CertNames, ClientCertMode, ClusterEncryption, Hosts, LogLevel, MaybePort, PoolThreads, Recover,
-    SecretText, TlsMode, TlsVersion, Words,
+    CertNames, ClientCertMode, ClusterEncryption, Hosts, LogLevel, MaybeMasterKey, MaybePort,
+    PoolThreads, Recover, SecretText, TlsMode, TlsVersion, Words,
 };
 use crate::target::{KV_PORT, KV_TLS_PORT, MEMCACHED_PORT, MGMT_PORT, MGMT_TLS_PORT};
 
@@ -202,6 +202,12 @@ settings! {
         "PEM files with lists of revoked certificates of clients, separated by commas. If there is one, each client certificate needs a list of its CA that is not out of date.", default_note = "none";
     client_cert_names: CertNames = CertNames::default(),
         "Place of the user name in the certificate of a client: `subject.cn`, `san.dnsname`, `san.uri`, `san.email`, or up to ten rules in the JSON form of `/settings/clientCertAuth`, such as [{\"path\":\"san.uri\",\"prefix\":\"urn:\",\"delimiter\":\"@\"}]. The first rule that matches wins.";
+
+    ["Encryption at rest"]
+    encryption_master_key: MaybeMasterKey = MaybeMasterKey::default(),
+        "Source of the master key, which wraps the data keys of encrypted buckets: 32 bytes, or a text of 64 hexadecimal digits or of 32 bytes in Base64. `file:PATH`: a file outside of the data directory. `env:NAME`: an environment variable. `command:COMMAND`: the output of a command of the shell, such as one that asks a vault. It is read at the start; without it, a server with an encrypted bucket does not start. Keep a copy of it in another place: without it the data is lost.", default_note = "none";
+    encryption_previous_master_key: MaybeMasterKey = MaybeMasterKey::default(),
+        "Source of the master key before. A start wraps the data keys that it wraps again with the current one; afterwards it is not needed any more.", default_note = "none";
 
     ["Cluster"]
     coordinator: String = String::new(),

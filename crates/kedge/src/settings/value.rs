@@ -3,6 +3,7 @@
 use std::fmt;
 use std::ops::Deref;
 
+use kedge_encryption::MasterKeySource;
 use kedge_executor::ThreadCount;
 use kedge_node::pools::{THREADS_KIND, parse_threads, threads_text};
 use kedge_tls::NameRules;
@@ -89,6 +90,28 @@ impl SettingValue for Hosts {
 
     fn show(&self) -> String {
         self.0.join(",")
+    }
+}
+
+/// The source of a master key, or none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct MaybeMasterKey(pub(crate) Option<MasterKeySource>);
+
+impl SettingValue for MaybeMasterKey {
+    const KIND: &'static str = "file:PATH, env:NAME, command:COMMAND, or empty";
+
+    fn read(text: &str) -> Result<Self, String> {
+        if text.is_empty() {
+            return Ok(Self(None));
+        }
+        let source = text.parse().map_err(|_| expected::<Self>())?;
+        Ok(Self(Some(source)))
+    }
+
+    fn show(&self) -> String {
+        self.0
+            .as_ref()
+            .map_or_else(String::new, ToString::to_string)
     }
 }
 

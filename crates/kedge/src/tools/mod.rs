@@ -8,6 +8,7 @@ pub(crate) mod collection;
 pub(crate) mod compact;
 pub(crate) mod confirm;
 pub(crate) mod couchstore;
+pub(crate) mod encryption;
 pub(crate) mod import;
 pub(crate) mod server_groups;
 pub(crate) mod set;

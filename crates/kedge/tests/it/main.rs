@@ -17,6 +17,7 @@ mod crash_storage;
 mod crash_users;
 mod crl;
 mod disk;
+mod encryption;
 mod failing_disks;
 mod faults;
 mod file_copies;
