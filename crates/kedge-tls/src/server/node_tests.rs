@@ -64,7 +64,7 @@ fn node_of_another_ca_is_refused_by_both_sides() {
     let reason = crate::metrics::FailureReason::of(&error);
     assert_eq!(
         reason,
-        crate::metrics::FailureReason::BadCertificate,
+        crate::metrics::FailureReason::UnknownCa,
         "{error:?}"
     );
 }
