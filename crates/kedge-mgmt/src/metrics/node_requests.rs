@@ -34,7 +34,7 @@ impl NodeRequestSample {
             ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
         }
         let name = "kedge_cluster_encryption";
-        let help = "1 for the encryption of the connections that this node makes to others, as cluster_encryption sets it";
+        let help = "1 for the encryption of connections from this node to other nodes, as set by cluster_encryption";
         let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
         for mode in ["off", "tls", "mutual_tls"] {
             let gauge = ConstGauge::new(i64::from(mode == self.encryption));
