@@ -30,7 +30,7 @@ class Management:
     def request(self, method, path, form=None):
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=SECONDS)
         try:
-            body = None if form is None else urllib.parse.urlencode(form)
+            body = urllib.parse.urlencode(form) if isinstance(form, dict) else form
             connection.request(method, path, body, {"Authorization": self._authorization})
             reply = connection.getresponse()
             return Reply(reply.status, reply.headers, reply.read().decode())
@@ -60,6 +60,7 @@ class Management:
 
     def reset(self):
         self.do("DELETE", "/settings/ldap")
+        self.do("DELETE", "/settings/jwt")
         for user in self.do("GET", "/settings/rbac/users").json():
             self.do("DELETE", f"/settings/rbac/users/{user['domain']}/{urllib.parse.quote(user['id'])}")
         for group in self.do("GET", "/settings/rbac/groups").json():

@@ -6,15 +6,18 @@ import struct
 SECONDS = 90
 
 SUCCESS, NOT_FOUND, AUTH_ERROR, ACCESS_DENIED, TEMPORARY_FAILURE = 0x00, 0x01, 0x20, 0x24, 0x86
-GET, SET, SASL_AUTH, HELLO, SELECT_BUCKET = 0x00, 0x01, 0x21, 0x1F, 0x89
+AUTH_STALE = 0x1F
+GET, SET, SASL_LIST, SASL_AUTH, HELLO, SELECT_BUCKET = 0x00, 0x01, 0x20, 0x21, 0x1F, 0x89
 XERROR = 0x07
 
 
 class Client:
     """A connection without a login."""
 
-    def __init__(self, port):
+    def __init__(self, port, tls=None):
         self._socket = socket.create_connection(("127.0.0.1", port), SECONDS)
+        if tls is not None:
+            self._socket = tls.wrap_socket(self._socket, server_hostname="127.0.0.1")
         # Without the feature XERROR a refused command ends the connection.
         assert self.call(HELLO, b"test", struct.pack(">H", XERROR))[0] == SUCCESS
 

@@ -60,7 +60,7 @@ impl ClientSession {
     ///
     /// # Errors
     /// [`AuthError::BadPassword`] if the password is empty, too long or contains a NUL; the error of `nonce_source`;
-    /// [`AuthError::NoRandomness`] if its nonce is empty or contains a comma.
+    /// [`AuthError::NoRandomness`] if its nonce is empty or contains a comma; [`AuthError::UnknownMechanism`] for tokens.
     pub fn start(
         mechanism: Mechanism,
         user: &str,
@@ -68,6 +68,9 @@ impl ClientSession {
         nonce_source: impl FnOnce() -> Result<String, AuthError>,
     ) -> Result<(Self, Vec<u8>), AuthError> {
         check_password(password)?;
+        if mechanism == Mechanism::OauthBearer {
+            return Err(AuthError::UnknownMechanism(mechanism.name().to_owned()));
+        }
         let Some(hash) = mechanism.hash() else {
             let message = [b"\0", user.as_bytes(), b"\0", password.as_bytes()].concat();
             return Ok((

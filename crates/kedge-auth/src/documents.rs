@@ -3,7 +3,7 @@
 //!
 //! | name | content |
 //! |---|---|
-//! | `common` | `version` of the documents (2, or 1 without anything external), `cluster`, `generation`, `revision`, `fallback_salt_key`, `iterations`, `ldap` |
+//! | `common` | `version` of the documents (2, or 1 without anything external), `cluster`, `generation`, `revision`, `fallback_salt_key`, `iterations`, `ldap`, `jwt` |
 //! | `GENERATION/local/USER` | a user, as in the [stored form](crate::UserStore::to_json), without the argon2id hash |
 //! | `GENERATION/groups/GROUP` | a group, as there |
 //! | `GENERATION/external/USER` | an external user, as there |
@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
 use crate::error::{AuthError, StoreProblem};
-use crate::external::{ExternalUserDoc, ExternalUsers, LdapSettings, read_users};
+use crate::external::{ExternalUserDoc, ExternalUsers, JwtSettings, LdapSettings, read_users};
 use crate::group::is_reserved;
 use crate::persist::{
     GroupDoc, StoreParts, UserDoc, decode_fallback_key, encode, malformed, sane_iterations,
@@ -59,6 +59,8 @@ struct CommonDoc {
     password_policy: Option<PasswordPolicy>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     ldap: Option<LdapSettings>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    jwt: Option<JwtSettings>,
 }
 
 impl UserStore {
@@ -96,6 +98,7 @@ impl UserStore {
             iterations: self.iterations,
             password_policy: self.password_policy.clone(),
             ldap: self.external.ldap.as_deref().cloned(),
+            jwt: self.external.jwt.as_deref().cloned(),
         };
         let generation = &shared.generation;
         documents.insert(COMMON_DOCUMENT.to_owned(), json(&common));
@@ -139,6 +142,7 @@ impl UserStore {
         let external = ExternalUsers {
             users: read_users(external, &groups)?,
             ldap: common.ldap.map(Arc::new),
+            jwt: common.jwt.map(Arc::new),
         };
         let own = self.users.iter().filter(|(id, _)| is_reserved(id));
         users.extend(own.map(|(id, user)| (id.clone(), user.clone())));

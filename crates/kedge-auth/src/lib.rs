@@ -68,9 +68,10 @@ pub use client::{ClientSession, ClientStep};
 pub use documents::{COMMON_DOCUMENT, UserDocuments};
 pub use error::{AuthError, PasswordProblem, RoleProblem, StoreProblem, UserNameProblem};
 pub use external::{
-    EXTERNAL_PREFIX, ExternalCache, ExternalGrants, ExternalUser, LdapEncryption, LdapQuery,
+    ClaimProblem, EXTERNAL_PREFIX, ExternalCache, ExternalGrants, ExternalUser, JWT_BYTES_MAX,
+    JWT_ISSUERS_MAX, JwtAlgorithm, JwtIssuer, JwtRule, JwtSettings, LdapEncryption, LdapQuery,
     LdapScope, LdapSearch, LdapSettings, SettingProblem, UserDnMapping, escape_dn_value,
-    escape_filter_value, external_id, external_name, normal_dn,
+    escape_filter_value, external_id, external_name, login_of_claims, normal_dn,
 };
 pub use group::{Group, GroupChange, UserChange, is_reserved};
 pub use limits::{
@@ -81,7 +82,7 @@ pub use limits::{
     USER_NAME_BYTES_MAX, USERS_MAX,
 };
 pub use mechanism::Mechanism;
-pub use message::plain_credentials;
+pub use message::{bearer_token, plain_credentials};
 pub use node_proof::{
     BodyDigest, NONCE_HEADER, NONCE_LIFE, NodeProofs, PROOF_SCHEME, ProofError, ProvenRequest,
 };

@@ -17,10 +17,12 @@ pub enum Mechanism {
     ScramSha1,
     /// The password in plain text (RFC 4616).
     Plain,
+    /// A token in place of a password (RFC 7628). It is offered on connections with TLS only, if tokens are accepted.
+    OauthBearer,
 }
 
 impl Mechanism {
-    /// All mechanisms, in the order of the offer.
+    /// All mechanisms with passwords, in the order of the offer.
     pub const ALL: [Self; 4] = [
         Self::ScramSha512,
         Self::ScramSha256,
@@ -31,7 +33,11 @@ impl Mechanism {
     /// The reply to a request for the list of mechanisms: the names, separated by a space.
     pub const LIST: &'static str = "SCRAM-SHA512 SCRAM-SHA256 SCRAM-SHA1 PLAIN";
 
-    /// Returns the mechanism with this name, which is case-sensitive.
+    /// The same where tokens are accepted.
+    pub const LIST_WITH_TOKENS: &'static str =
+        "SCRAM-SHA512 SCRAM-SHA256 SCRAM-SHA1 PLAIN OAUTHBEARER";
+
+    /// Returns the mechanism with passwords and this name, which is case-sensitive.
     ///
     /// The names are those of the memcached protocol: `SCRAM-SHA512`, not IANA's `SCRAM-SHA-512`.
     #[must_use]
@@ -47,6 +53,7 @@ impl Mechanism {
             Self::ScramSha256 => "SCRAM-SHA256",
             Self::ScramSha1 => "SCRAM-SHA1",
             Self::Plain => "PLAIN",
+            Self::OauthBearer => "OAUTHBEARER",
         }
     }
 
@@ -56,7 +63,7 @@ impl Mechanism {
             Self::ScramSha512 => Some(Hash::Sha512),
             Self::ScramSha256 => Some(Hash::Sha256),
             Self::ScramSha1 => Some(Hash::Sha1),
-            Self::Plain => None,
+            Self::Plain | Self::OauthBearer => None,
         }
     }
 }
@@ -85,6 +92,8 @@ mod tests {
             Mechanism::LIST,
             Mechanism::ALL.map(Mechanism::name).join(" ")
         );
+        let with_tokens = format!("{} {}", Mechanism::LIST, Mechanism::OauthBearer);
+        assert_eq!(Mechanism::LIST_WITH_TOKENS, with_tokens);
         for mechanism in Mechanism::ALL {
             assert_eq!(mechanism.name().parse(), Ok(mechanism));
         }

@@ -158,6 +158,23 @@ pub fn plain_credentials(message: &[u8]) -> Option<(&str, &[u8])> {
     parse_plain(message).ok()
 }
 
+/// Returns the token of an OAUTHBEARER message (RFC 7628 section 3.1).
+#[must_use]
+pub fn bearer_token(message: &[u8]) -> Option<&str> {
+    let text = std::str::from_utf8(message).ok()?;
+    let (header, pairs) = text.split_once('\x01')?;
+    // A GS2 header without channel binding. The user in it, if any, is that of the token or wrong.
+    let is_header = header.starts_with("n,") || header.starts_with("y,");
+    if !is_header || !header.ends_with(',') || !pairs.ends_with("\x01\x01") {
+        return None;
+    }
+    let mut pairs = pairs.split('\x01');
+    let auth = pairs.find_map(|pair| pair.strip_prefix("auth="))?;
+    let (scheme, token) = auth.split_once(' ')?;
+    let token = token.trim_matches(' ');
+    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
+}
+
 /// Parses a PLAIN message into user and password.
 pub(crate) fn parse_plain(message: &[u8]) -> Result<(&str, &[u8]), LoginFailure> {
     let (authzid, rest) = split_once(message, 0).ok_or(LoginFailure::Malformed)?;
@@ -384,6 +401,29 @@ mod tests {
             let _ = parse_client_final(&message);
             let _ = parse_server_first(&message);
             let _ = parse_plain(&message);
+        }
+    }
+
+    #[test]
+    fn bearer_tokens() {
+        for (message, token) in [
+            // The example of RFC 7628 section 4.1, shortened.
+            (
+                "n,a=user@example.com,\x01host=server.example.com\x01port=143\x01auth=Bearer vF9d==\x01\x01",
+                Some("vF9d=="),
+            ),
+            ("n,,\x01auth=Bearer a.b.c\x01\x01", Some("a.b.c")),
+            ("y,,\x01auth=bearer a\x01\x01", Some("a")),
+            ("n,,\x01auth=Bearer a.b.c\x01", None),
+            ("p=tls-unique,,\x01auth=Bearer a\x01\x01", None),
+            ("n,,\x01auth=Basic a\x01\x01", None),
+            ("n,,\x01auth=Bearer \x01\x01", None),
+            ("n,,\x01host=x\x01\x01", None),
+            ("n,a=user\x01auth=Bearer a\x01\x01", None),
+            ("\x01", None),
+            ("", None),
+        ] {
+            assert_eq!(bearer_token(message.as_bytes()), token, "{message:?}");
         }
     }
 }

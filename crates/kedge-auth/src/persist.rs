@@ -50,7 +50,7 @@
 //! there if a cluster shares the users. `argon2id`, with one lane, is there once the password was set or proven to this server.
 //!
 //! `external` is there if there are external users or settings of a directory, which have all fields of
-//! [`LdapSettings`](crate::LdapSettings). Without it the text has version 4, which earlier releases read, too.
+//! [`LdapSettings`](crate::LdapSettings), or settings of tokens, [`JwtSettings`](crate::JwtSettings), as `jwt`. Without it the text has version 4, which earlier releases read, too.
 //!
 //! Versions 1 to 4 are read, too. They have no `argon2id`; versions 1 and 2 have no `shared`, and version 1 has no groups.
 
@@ -66,7 +66,7 @@ use zeroize::Zeroizing;
 use crate::cache::VerifiedCache;
 use crate::credential::{Credential, Credentials, FallbackKey};
 use crate::error::{AuthError, StoreProblem};
-use crate::external::{ExternalUserDoc, ExternalUsers, LdapSettings, read_users};
+use crate::external::{ExternalUserDoc, ExternalUsers, JwtSettings, LdapSettings, read_users};
 use crate::group::{Group, check_group_name, known_groups};
 use crate::hash::{Hash, Secret};
 use crate::limits::{
@@ -117,6 +117,8 @@ struct ExternalDoc {
     users: Vec<ExternalUserDoc>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     ldap: Option<LdapSettings>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    jwt: Option<JwtSettings>,
 }
 
 impl ExternalDoc {
@@ -128,6 +130,7 @@ impl ExternalDoc {
                 .map(|(id, user)| ExternalUserDoc::of(id, user))
                 .collect(),
             ldap: external.ldap.as_deref().cloned(),
+            jwt: external.jwt.as_deref().cloned(),
         })
     }
 
@@ -135,6 +138,7 @@ impl ExternalDoc {
         Ok(ExternalUsers {
             users: read_users(self.users, groups)?,
             ldap: self.ldap.map(Arc::new),
+            jwt: self.jwt.map(Arc::new),
         })
     }
 }

@@ -51,6 +51,9 @@ pub enum LoginFailure {
     /// A directory accepted an external user who has no role.
     #[error("the external user has no role")]
     NoRoles,
+    /// The token of an external user is not valid.
+    #[error("the token is not valid")]
+    BadToken,
     /// The authority of an external user cannot be asked at present. It says nothing about the credentials.
     #[error("the authority of external users does not answer")]
     Unavailable,
@@ -106,8 +109,11 @@ impl ServerSession {
             Err(LoginFailure::Malformed)
         } else if let Some(hash) = mechanism.hash() {
             session.start_scram(store, hash, client_first, nonce_source)
-        } else {
+        } else if mechanism == Mechanism::Plain {
             session.start_plain(store, client_first)
+        } else {
+            // Tokens are checked elsewhere.
+            Err(LoginFailure::Malformed)
         };
         let step = session.settle(result);
         (session, step)

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use kedge_auth::{AuthError, ExternalCache, ExternalGrants, LdapSettings, external_id};
 use kedge_node::external::{
     ExternalAuthority, ExternalLogin, ExternalRefusal, LdapTrial, LoginDone, PasswordAttempt,
-    TrialDone,
+    TokenAttempt, TrialDone,
 };
 use kedge_node::password_checks::LoginGuard;
 use kedge_node::users::Users;
@@ -20,8 +20,12 @@ use kedge_types::Clock;
 use crate::admission::{Admission, UserTurn};
 use crate::directory::{Directory, DirectoryError};
 use crate::figures::Figures;
+use crate::jwt::{KeyRing, TokenProblem, UnverifiedToken};
 use crate::runtime::TaskThread;
 use crate::slots::ConnectionSlots;
+
+/// The name of the user of a token that was not verified yet.
+const NO_USER: &str = "";
 
 /// The authority of external users.
 pub struct Authority {
@@ -38,6 +42,7 @@ struct Parts {
     waiting: RankedMutex<ExternalWaiting, Admission>,
     connections: ConnectionSlots,
     figures: Figures,
+    keys: KeyRing,
 }
 
 impl std::fmt::Debug for Authority {
@@ -66,6 +71,7 @@ impl Authority {
                 waiting: RankedMutex::new(Admission::default()),
                 connections: ConnectionSlots::default(),
                 figures: Figures::default(),
+                keys: KeyRing::default(),
             }),
         })
     }
@@ -180,6 +186,30 @@ impl Parts {
         }
     }
 
+    /// Checks a token.
+    async fn check_token(&self, attempt: &TokenAttempt) -> Result<ExternalLogin, ExternalRefusal> {
+        self.figures.tokens.fetch_add(1, Ordering::Relaxed);
+        let refused = |problem: TokenProblem| {
+            self.figures.tokens_refused.fetch_add(1, Ordering::Relaxed);
+            tracing::info!(from = %attempt.address, %problem, "a token was refused");
+            ExternalRefusal::BadToken
+        };
+        let users = self.users.read();
+        let settings = users.jwt().filter(|_| users.accepts_tokens()).cloned();
+        drop(users);
+        let settings = settings.ok_or(ExternalRefusal::BadToken)?;
+        let token = UnverifiedToken::read(&attempt.token).map_err(refused)?;
+        let issuer = token.issuer(&settings).map_err(refused)?;
+        let keys = self.keys.keys_for(&token, issuer, self.now_ms()).await;
+        let keys = keys.map_err(|_| {
+            self.figures.tokens_failed.fetch_add(1, Ordering::Relaxed);
+            ExternalRefusal::Unavailable
+        })?;
+        let now_s = self.clock.now().unix_ns / 1_000_000_000;
+        let (user, grants) = token.verify(issuer, &keys, now_s).map_err(refused)?;
+        self.login(&user, Arc::new(grants))
+    }
+
     async fn ask(
         &self,
         settings: &Arc<LdapSettings>,
@@ -233,6 +263,26 @@ impl ExternalAuthority for Authority {
         let answer = Answer(Some(done));
         self.thread.spawn(async move {
             let outcome = parts.check(&attempt, turn).await;
+            drop(admitted);
+            answer.give(outcome);
+        });
+    }
+
+    fn check_token(&self, attempt: TokenAttempt, done: LoginDone) {
+        let parts = self.parts.clone();
+        // The logins of one address are limited, and have one user as far as is known.
+        let admitted = parts.waiting.lock().enter(attempt.address, NO_USER);
+        if admitted.is_none() {
+            return done(Err(ExternalRefusal::Busy));
+        }
+        let admitted = Admitted {
+            parts: parts.clone(),
+            address: attempt.address,
+            user: NO_USER.to_owned(),
+        };
+        let answer = Answer(Some(done));
+        self.thread.spawn(async move {
+            let outcome = parts.check_token(&attempt).await;
             drop(admitted);
             answer.give(outcome);
         });

@@ -14,6 +14,9 @@ pub(crate) struct Figures {
     pub(crate) remembered: AtomicU64,
     refused: AtomicU64,
     failed: AtomicU64,
+    pub(crate) tokens: AtomicU64,
+    pub(crate) tokens_refused: AtomicU64,
+    pub(crate) tokens_failed: AtomicU64,
     /// The time of the last log line about a failure; 0 while the directory answers.
     logged_ms: AtomicU64,
 }
@@ -48,6 +51,9 @@ impl Figures {
             ("ldap_refused", &self.refused),
             ("ldap_failed", &self.failed),
             ("ldap_remembered", &self.remembered),
+            ("jwt_checks", &self.tokens),
+            ("jwt_refused", &self.tokens_refused),
+            ("jwt_failed", &self.tokens_failed),
         ] {
             each(name, &counter.load(Ordering::Relaxed).to_string());
         }

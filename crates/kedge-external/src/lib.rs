@@ -11,6 +11,7 @@ mod admission;
 mod authority;
 mod directory;
 mod figures;
+pub mod jwt;
 mod runtime;
 mod slots;
 

@@ -10,7 +10,9 @@ use kedge_auth::{
     LoginFailure, Mechanism, ServerSession, ServerStep, UserStore, plain_credentials, random_nonce,
 };
 use kedge_bucket::Cookie;
-use kedge_node::external::{ExternalLogin, ExternalRefusal, PasswordAttempt};
+use kedge_node::external::{
+    ExternalAuthority, ExternalLogin, ExternalRefusal, LoginDone, PasswordAttempt, TokenAttempt,
+};
 use kedge_node::password_checks::{CheckTurn, LoginGuard, PasswordChecks};
 use kedge_node::users::Users;
 use zeroize::Zeroizing;
@@ -88,10 +90,59 @@ impl LoginResult {
     }
 }
 
+/// A login by a token.
+pub(crate) struct TokenJob<'t> {
+    pub(crate) cookie: Cookie,
+    pub(crate) address: IpAddr,
+    pub(crate) token: &'t str,
+}
+
+/// Has the authority check a token; the result comes as a [`FrontEndMessage::LoggedIn`].
+pub(crate) fn submit_token(
+    authority: &dyn ExternalAuthority,
+    job: &TokenJob<'_>,
+    front_ends: &Arc<FrontEnds>,
+) {
+    let attempt = TokenAttempt {
+        address: job.address,
+        token: Zeroizing::new(job.token.to_owned()),
+    };
+    let done = sender(
+        job.cookie,
+        Mechanism::OauthBearer,
+        String::new(),
+        front_ends,
+    );
+    authority.check_token(attempt, done);
+}
+
+/// Returns the receiver of an authority's outcome, which sends it to the thread of the connection.
+fn sender(
+    cookie: Cookie,
+    mechanism: Mechanism,
+    user: String,
+    front_ends: &Arc<FrontEnds>,
+) -> LoginDone {
+    let front_ends = Arc::downgrade(front_ends);
+    Box::new(move |outcome: Result<ExternalLogin, ExternalRefusal>| {
+        let Some(front_ends) = front_ends.upgrade() else {
+            return;
+        };
+        let outcome = match outcome {
+            Ok(login) => Some(Ok(login)),
+            Err(refusal) => failure_of(refusal).map(Err),
+        };
+        let login = outcome.map(|it| Box::new(LoginResult::external(mechanism, &user, it)));
+        let thread = ConnectionId::of(cookie).0.thread;
+        front_ends.send(thread, FrontEndMessage::LoggedIn(cookie, login));
+    })
+}
+
 /// Returns the failure of a login, or `None` if the credentials were not checked and have to be sent again later.
 fn failure_of(refusal: ExternalRefusal) -> Option<LoginFailure> {
     match refusal {
         ExternalRefusal::BadCredentials => Some(LoginFailure::BadCredentials),
+        ExternalRefusal::BadToken => Some(LoginFailure::BadToken),
         ExternalRefusal::NoRoles => Some(LoginFailure::NoRoles),
         ExternalRefusal::Unavailable => Some(LoginFailure::Unavailable),
         ExternalRefusal::TooSoon | ExternalRefusal::Busy => None,
@@ -116,21 +167,8 @@ impl LoginJob {
             user: user.to_owned(),
             password: Zeroizing::new(password.to_vec()),
         };
-        let (user, cookie, mechanism) = (user.to_owned(), self.cookie, self.mechanism);
-        let front_ends = Arc::downgrade(front_ends);
-        let done = move |outcome: Result<ExternalLogin, ExternalRefusal>| {
-            let Some(front_ends) = front_ends.upgrade() else {
-                return;
-            };
-            let outcome = match outcome {
-                Ok(login) => Some(Ok(login)),
-                Err(refusal) => failure_of(refusal).map(Err),
-            };
-            let login = outcome.map(|it| Box::new(LoginResult::external(mechanism, &user, it)));
-            let thread = ConnectionId::of(cookie).0.thread;
-            front_ends.send(thread, FrontEndMessage::LoggedIn(cookie, login));
-        };
-        authority.check(attempt, Box::new(done));
+        let done = sender(self.cookie, self.mechanism, user.to_owned(), front_ends);
+        authority.check(attempt, done);
         Ok(())
     }
 

@@ -14,7 +14,7 @@ use base64::engine::general_purpose::STANDARD;
 use kedge_auth::{ExternalGrants, Privilege, ProofError, ProvenRequest, Roles, external_name};
 use kedge_cluster::CLUSTER_USER;
 use kedge_node::audit::{AuditEvent, EventKind};
-use kedge_node::external::{ExternalLogin, ExternalRefusal, PasswordAttempt};
+use kedge_node::external::{ExternalLogin, ExternalRefusal, PasswordAttempt, TokenAttempt};
 use kedge_node::password_checks::CheckTurn;
 use kedge_tls::ServerTls;
 use tokio::sync::oneshot;
@@ -99,6 +99,14 @@ fn credentials(headers: &HeaderMap) -> Option<(String, Password)> {
     Some((user, Zeroizing::new(both[colon + 1..].to_vec())))
 }
 
+/// Returns the token of the Authorization header, if it has one (RFC 6750 section 2.1).
+fn bearer(headers: &HeaderMap) -> Option<Zeroizing<String>> {
+    let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, token) = value.split_once(' ')?;
+    let is_bearer = scheme.eq_ignore_ascii_case("bearer");
+    is_bearer.then(|| Zeroizing::new(token.trim().to_owned()))
+}
+
 /// The reason of a refusal in the audit log.
 const TOO_SOON: &str = "too soon after wrong passwords";
 const NO_CERTIFICATE: &str = "no certificate of a node";
@@ -146,6 +154,9 @@ pub(crate) async fn authenticate(
         return authenticate_node(state, connection, &proof, request, next).await;
     }
     let may_be_node = may_be_node(&state, &connection);
+    if let Some(token) = bearer(request.headers()) {
+        return authenticate_token(&state, (&connection, token), request, next).await;
+    }
     let slot = connection.slot;
     // A password is stronger than a certificate: a client can name another user for a request.
     let given = credentials(request.headers()).map(|(id, password)| (id, Some(password)));
@@ -192,6 +203,51 @@ pub(crate) async fn authenticate(
     let response = next.run(request).await;
     if response.status() == StatusCode::FORBIDDEN {
         refusals.put(EventKind::ManagementDenied, &user, "");
+    }
+    response
+}
+
+/// Passes a request with a token on with its [`Caller`], or replies 401.
+async fn authenticate_token(
+    state: &HttpState,
+    (connection, token): (&PeerConnection, Zeroizing<String>),
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let Some(authority) = state.checks.external() else {
+        return EarlyReply::unauthorized().into_response();
+    };
+    let (tell, told) = oneshot::channel();
+    let address = connection.slot.from();
+    let attempt = TokenAttempt { address, token };
+    authority.check_token(attempt, Box::new(|outcome| drop(tell.send(outcome))));
+    let wanted = format!("{} {}", request.method(), request.uri().path());
+    let refused = |what, user: &str, reason: &str| {
+        state.parts.users.audit().put(&AuditEvent {
+            request: &wanted,
+            reason,
+            ..AuditEvent::new(what, user)
+        });
+    };
+    let login = match told.await.unwrap_or(Err(ExternalRefusal::Unavailable)) {
+        Ok(login) => login,
+        Err(refusal @ (ExternalRefusal::BadToken | ExternalRefusal::NoRoles)) => {
+            refused(EventKind::ManagementLoginFailed, "", &refusal.to_string());
+            return EarlyReply::unauthorized().into_response();
+        }
+        Err(refusal) => return EarlyReply::busy(&format!("{refusal}."), false).into_response(),
+    };
+    let Some(caller) = caller(state, ProvenUser::external(login)) else {
+        return EarlyReply::unauthorized().into_response();
+    };
+    if !connection.slot.stand(caller.standing()) {
+        return EarlyReply::busy("All connections of users are taken.", true).into_response();
+    }
+    let user = caller.id.clone();
+    request.extensions_mut().insert(caller);
+    let response = next.run(request).await;
+    if response.status() == StatusCode::FORBIDDEN {
+        refused(EventKind::ManagementDenied, &user, "");
     }
     response
 }

@@ -39,6 +39,9 @@ fn event(method: &Method, path: &str, form: &FormFields) -> Option<EventKind> {
     if path == "/settings/ldap" && matches!(*method, Method::POST | Method::DELETE) {
         return Some(EventKind::LdapSettingsChanged);
     }
+    if path == "/settings/jwt" && matches!(*method, Method::PUT | Method::DELETE) {
+        return Some(EventKind::JwtSettingsChanged);
+    }
     if *method != Method::POST {
         return None;
     }

@@ -37,6 +37,7 @@ mod encryption;
 mod form;
 mod groups;
 mod hosts;
+mod jwt;
 mod kedge;
 mod ldap;
 mod membership;

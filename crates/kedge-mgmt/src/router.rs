@@ -17,8 +17,8 @@ use super::request_context::{PeerConnection, RequestContext};
 use super::state::HttpState;
 use super::{
     auth, auto_failover, buckets, cluster, cluster_audit, collections, compaction, encryption,
-    groups, hosts, kedge, ldap, membership, metrics, nodes, password_policy, permissions, pools,
-    ready, rebalance, security_headers, server_groups, threads, tls, users,
+    groups, hosts, jwt, kedge, ldap, membership, metrics, nodes, password_policy, permissions,
+    pools, ready, rebalance, security_headers, server_groups, threads, tls, users,
 };
 
 /// The service that handles requests. A clone is cheap.
@@ -292,6 +292,10 @@ fn cluster_routes() -> Routes {
         .route(
             "/settings/ldap",
             get(ldap::get).post(ldap::set).delete(ldap::remove),
+        )
+        .route(
+            "/settings/jwt",
+            get(jwt::get).put(jwt::set).delete(jwt::remove),
         )
         .route("/settings/ldap/validate/{trial}", post(ldap::validate))
         .route("/kedge/cluster/drain", post(rebalance::drain))

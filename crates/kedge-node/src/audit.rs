@@ -92,6 +92,8 @@ pub enum EventKind {
     PasswordPolicyChanged,
     /// The settings of the directory were changed or removed.
     LdapSettingsChanged,
+    /// The settings of tokens were changed or removed.
+    JwtSettingsChanged,
     /// The settings of rebalances were changed.
     RebalanceSettingsChanged,
     /// Any other change of the cluster.
@@ -122,6 +124,7 @@ impl EventKind {
             | Self::RebalanceStopped
             | Self::NodeDrained
             | Self::LdapSettingsChanged
+            | Self::JwtSettingsChanged
             | Self::RebalanceSettingsChanged
             | Self::ClusterCommand => return None,
         })
@@ -150,6 +153,7 @@ impl EventKind {
             Self::AutoFailoverCountReset => "reset auto failover count",
             Self::PasswordPolicyChanged => "password policy",
             Self::LdapSettingsChanged => "modify ldap settings",
+            Self::JwtSettingsChanged => "modify jwt settings",
             Self::RebalanceSettingsChanged => "modify rebalance settings",
             Self::ClusterCommand => "cluster command",
         }

@@ -25,6 +25,9 @@ pub enum ExternalRefusal {
     /// The user does not exist or the password is wrong.
     #[error("unknown user or wrong password")]
     BadCredentials,
+    /// The token is not valid.
+    #[error("the token is not valid")]
+    BadToken,
     /// The password is right, and the user has no role.
     #[error("the external user has no role")]
     NoRoles,
@@ -47,6 +50,14 @@ pub struct PasswordAttempt {
     pub user: String,
     /// The password.
     pub password: Zeroizing<Vec<u8>>,
+}
+
+/// A token of an external user that is to be checked.
+pub struct TokenAttempt {
+    /// The address of the client.
+    pub address: IpAddr,
+    /// The token.
+    pub token: Zeroizing<String>,
 }
 
 /// The receiver of the outcome of a check; called once.
@@ -81,6 +92,9 @@ pub trait ExternalAuthority: Send + Sync {
     /// Checks a password, and takes note of the outcome for the delays after wrong ones. Returns at once; `done` may be called before
     /// that.
     fn check(&self, attempt: PasswordAttempt, done: LoginDone);
+
+    /// Checks a token. Returns at once; `done` may be called before that.
+    fn check_token(&self, attempt: TokenAttempt, done: LoginDone);
 
     /// Tries settings that need not be those in use. Returns at once.
     fn try_settings(&self, settings: LdapSettings, trial: LdapTrial, done: TrialDone);

@@ -157,6 +157,18 @@ impl HttpClient {
         }
     }
 
+    /// Creates the client of another server than Kedge, which sends no credentials.
+    #[must_use]
+    pub fn anonymous(host: &str, port: u16) -> Self {
+        Self {
+            // Without a certificate, as TLS has none of its own.
+            login: HttpLogin::Certificate {
+                user: String::new(),
+            },
+            ..Self::new(host, port, "", "")
+        }
+    }
+
     /// Returns the client of a port that speaks HTTPS.
     #[must_use]
     pub fn over_tls(self, config: Arc<ClientConfig>) -> Self {

@@ -187,6 +187,8 @@ ranks! {
     60, "nonces of requests between nodes", "management; threads that talk to other nodes", "computing one HMAC":
         UsedNonces = "`ProofChecks::proofs`",
         NextNonce = "`NodeRequests::nonce`";
+    60, "the keys of issuers of tokens", "the thread `kedge-external`", "nothing":
+        TokenKeys = "`KeyRing::issuers`";
     60, "hashes of proven passwords that wait to be saved", "the task `authentication`, management, the task `password_hashes`", "nothing":
         HashUpgradesWaiting = "`HashUpgrades::waiting`";
     60, "connections without a login", "front-end threads, the thread `kedge-accept`", "nothing":

@@ -90,6 +90,10 @@ const THREADS: Reserved = Reserved {
         ),
         ("crates/kedge-executor/src/worker_threads.rs", "the pools"),
         (
+            "crates/kedge-external/src/jwt/keys.rs",
+            "waits for an issuer of tokens",
+        ),
+        (
             "crates/kedge-external/src/runtime.rs",
             "waits for a directory of users",
         ),

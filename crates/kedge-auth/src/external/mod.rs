@@ -12,6 +12,7 @@
 
 mod cache;
 mod escape;
+mod jwt;
 mod ldap;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,6 +22,10 @@ use serde::{Deserialize, Serialize};
 
 pub use self::cache::ExternalCache;
 pub use self::escape::{escape_dn_value, escape_filter_value, normal_dn};
+pub use self::jwt::{
+    ClaimProblem, JWT_BYTES_MAX, JWT_ISSUERS_MAX, JwtAlgorithm, JwtIssuer, JwtRule, JwtSettings,
+    login_of_claims,
+};
 pub use self::ldap::{
     LdapEncryption, LdapQuery, LdapScope, LdapSearch, LdapSettings, SettingProblem, UserDnMapping,
 };
@@ -78,6 +83,12 @@ impl ExternalUser {
 pub struct ExternalGrants {
     /// The groups of the directory, in [normal form](normal_dn).
     pub directory_groups: BTreeSet<String>,
+    /// Local groups whose roles a token gives.
+    pub groups: BTreeSet<String>,
+    /// Roles that a token gives.
+    pub roles: Roles,
+    /// The end of the login, in seconds since 1970 (UTC).
+    pub expires_at_s: Option<u64>,
 }
 
 /// Everything about external users: their roles, and the settings of the authorities.
@@ -85,11 +96,12 @@ pub struct ExternalGrants {
 pub(crate) struct ExternalUsers {
     pub(crate) users: BTreeMap<String, ExternalUser>,
     pub(crate) ldap: Option<Arc<LdapSettings>>,
+    pub(crate) jwt: Option<Arc<JwtSettings>>,
 }
 
 impl ExternalUsers {
     pub(crate) fn is_empty(&self) -> bool {
-        self.users.is_empty() && self.ldap.is_none()
+        self.users.is_empty() && self.ldap.is_none() && self.jwt.is_none()
     }
 
     /// Removes a group from its members.
@@ -230,6 +242,23 @@ impl UserStore {
         self.external.ldap = settings.map(Arc::new);
     }
 
+    /// Returns the settings of tokens; `None` if none were made.
+    #[must_use]
+    pub fn jwt(&self) -> Option<&Arc<JwtSettings>> {
+        self.external.jwt.as_ref()
+    }
+
+    /// Sets the settings of tokens, or removes them.
+    pub fn set_jwt(&mut self, settings: Option<JwtSettings>) {
+        self.external.jwt = settings.map(Arc::new);
+    }
+
+    /// Returns whether tokens are accepted.
+    #[must_use]
+    pub fn accepts_tokens(&self) -> bool {
+        self.external.jwt.as_ref().is_some_and(|jwt| jwt.enabled)
+    }
+
     /// Returns whether a directory checks the password of this name: it is no local user's, and may be an external one's.
     #[must_use]
     pub fn asks_directory(&self, name: &str) -> bool {
@@ -240,14 +269,24 @@ impl UserStore {
             && check_unreserved(name).is_ok()
     }
 
-    /// Returns the roles of a user who logged in with these grants: those of [`UserStore::roles_of`], and those of the groups
-    /// that stand for the user's groups in the directory.
+    /// Returns the roles of a user who logged in with these grants: those of [`UserStore::roles_of`], those that a token gives, and
+    /// those of the groups that stand for the user's groups in the directory.
     #[must_use]
     pub fn roles_of_login(&self, id: &str, grants: Option<&ExternalGrants>) -> Roles {
         let roles = self.roles_of(id);
         let Some(grants) = grants else {
             return roles;
         };
+        // A token gives nothing any more when tokens are not accepted.
+        if grants.expires_at_s.is_some() && !self.accepts_tokens() {
+            return Roles::default();
+        }
+        let named = grants
+            .groups
+            .iter()
+            .filter_map(|name| self.groups.get(name));
+        let of_token = named.map(Group::roles).chain([&grants.roles]);
+        let roles = roles.joined(of_token);
         let is_on = |ldap: &Arc<LdapSettings>| ldap.authorization_enabled;
         if !self.external.ldap.as_ref().is_some_and(is_on) {
             return roles;

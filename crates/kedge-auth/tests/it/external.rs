@@ -66,6 +66,7 @@ fn grants(groups: &[&str]) -> ExternalGrants {
             .iter()
             .map(|dn| normal_dn(dn))
             .collect::<BTreeSet<_>>(),
+        ..ExternalGrants::default()
     }
 }
 
@@ -226,4 +227,24 @@ fn login_that_was_checked_elsewhere_ends_at_once() {
     let (session, step) = end(Err(LoginFailure::Unavailable));
     assert_eq!(step, ServerStep::Failed);
     assert_eq!(session.failure(), Some(LoginFailure::Unavailable));
+}
+
+#[test]
+fn token_gives_roles_and_local_groups_while_tokens_are_accepted() {
+    let mut store = store();
+    let grants = ExternalGrants {
+        groups: ["devs".to_owned(), "missing".to_owned()].into(),
+        roles: "data_monitoring[b]".parse().unwrap(),
+        expires_at_s: Some(1),
+        ..ExternalGrants::default()
+    };
+    let roles = |store: &UserStore| store.roles_of_login("^eve", Some(&grants)).to_string();
+    assert_eq!(roles(&store), "");
+    store.set_jwt(Some(kedge_auth::JwtSettings {
+        enabled: true,
+        issuers: Vec::new(),
+    }));
+    assert_eq!(roles(&store), "data_writer[b],data_monitoring[b]");
+    let read = UserStore::from_json(&store.to_json()).unwrap();
+    assert_eq!(roles(&read), roles(&store));
 }

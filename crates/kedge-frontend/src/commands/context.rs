@@ -180,6 +180,11 @@ impl<'r> CommandContext<'_, '_, 'r> {
             };
             return Err(CommandFailure::new(status, "log in first"));
         }
+        let is_stale = self.session.login.has_expired(self.turn.last_ns);
+        if is_stale && self.row.access != RequiredAccess::Anyone {
+            let why = "the token has expired: log in with another one";
+            return Err(CommandFailure::new(Status::AuthStale, why));
+        }
         self.check_access()?;
         if self.session.dcp.is_dcp() && self.row.changes_session {
             return Err(CommandFailure::new(

@@ -2,7 +2,9 @@
 //!
 //! A login replaces the one before only at its end; a failed login leaves a connection of the KV port without a user.
 
-use kedge_auth::{LoginFailure, Mechanism, ServerSession, ServerStep, UserStore, random_nonce};
+use kedge_auth::{
+    LoginFailure, Mechanism, ServerSession, ServerStep, UserStore, bearer_token, random_nonce,
+};
 use kedge_node::audit::{AuditEvent, EventKind};
 use kedge_node::output::Output;
 use kedge_protocol::binary::commands::{HeaderOnly, SaslStart};
@@ -12,7 +14,7 @@ use zeroize::Zeroizing;
 
 use super::context::{CommandContext, CommandOutcome};
 use crate::inbox::LoginResult;
-use crate::login::{LoginJob, claimed_user, note, remembered};
+use crate::login::{LoginJob, TokenJob, claimed_user, note, remembered, submit_token};
 use crate::metrics::Metrics;
 use crate::server_context::ServerContext;
 use crate::session::{CommandFailure, Composer, ReplyKind, Session, SessionTurn};
@@ -35,10 +37,44 @@ pub(super) fn list(
 ) -> Result<CommandOutcome, CommandFailure> {
     check_users(command)?;
     HeaderOnly::decode(command.request)?;
+    let list = match accepts_tokens(command) {
+        true => Mechanism::LIST_WITH_TOKENS,
+        false => Mechanism::LIST,
+    };
     command
         .composer
-        .value(Datatype::RAW, Mechanism::LIST.as_bytes(), command.out);
+        .value(Datatype::RAW, list.as_bytes(), command.out);
     Ok(CommandOutcome::Replied)
+}
+
+/// Returns true if the client may log in by a token: it needs TLS, as who reads a token can use it.
+fn accepts_tokens(command: &CommandContext<'_, '_, '_>) -> bool {
+    command.session.is_tls() && command.turn.shared.users.read().accepts_tokens()
+}
+
+/// Logs in by a token (RFC 7628).
+fn auth_by_token(
+    command: &mut CommandContext<'_, '_, '_>,
+    message: &[u8],
+) -> Result<CommandOutcome, CommandFailure> {
+    let shared = command.turn.shared;
+    let token = bearer_token(message).filter(|_| accepts_tokens(command));
+    let (Some(token), Some(authority)) = (token, shared.checks.external()) else {
+        Metrics::count(&shared.metrics.auth_errors);
+        let reason = "no token, or tokens are not accepted here";
+        audit_login(command.session, shared, EventKind::LoginFailed, "", reason);
+        return Err(Status::AuthError.into());
+    };
+    let job = TokenJob {
+        cookie: command
+            .session
+            .id()
+            .cookie(command.session.in_flight.next_slot()),
+        address: command.session.peer.ip(),
+        token,
+    };
+    submit_token(&**authority, &job, &shared.front_ends);
+    Ok(command.park_as(ReplyKind::Login))
 }
 
 pub(super) fn auth(
@@ -49,6 +85,9 @@ pub(super) fn auth(
     let shared = command.turn.shared;
     Metrics::count(&shared.metrics.auth_commands);
     command.session.login.take_exchange();
+    if start.mechanism == Mechanism::OauthBearer.name().as_bytes() {
+        return auth_by_token(command, start.message);
+    }
     let Some(mechanism) = Mechanism::from_name(start.mechanism) else {
         Metrics::count(&shared.metrics.auth_errors);
         audit_login(
@@ -243,6 +282,7 @@ pub(crate) fn take_login(
             }
             audit_login(session, turn.shared, EventKind::LoggedIn, user, "");
             session.login.log_in(user, login.grants.clone());
+            session.login.end_with_token(turn.shared.now());
             on_user_changed(session, turn.shared);
         }
         ServerStep::Failed => {

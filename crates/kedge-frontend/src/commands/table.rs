@@ -266,7 +266,7 @@ commands! {
             run: sasl::list, access: RequiredAccess::Anyone, timing: None,
             reply: ReplyKind::Mutation, long: LongRun::Never,
             tested: "sdk codec server",
-            notes: "SCRAM-SHA512, -SHA256, -SHA1, PLAIN",
+            notes: "SCRAM-SHA512, -SHA256, -SHA1, PLAIN; over TLS OAUTHBEARER, if tokens are accepted",
         }
         [SaslAuth] {
             run: sasl::auth, access: RequiredAccess::Anyone, timing: None,

@@ -57,6 +57,10 @@ impl Session {
         if failure.status == Status::AccessDenied || is_hidden {
             self.audit_denied(shared, composer, failure);
         }
+        // Changes are sent without further commands: they must not go on without a login.
+        if failure.status == Status::AuthStale && self.dcp.is_dcp() {
+            return Flow::Close;
+        }
         let status = match self.protocol.wire_status(failure.status) {
             Remap::Send(status) => status,
             Remap::Close => return Flow::Close,

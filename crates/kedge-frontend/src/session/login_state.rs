@@ -8,6 +8,7 @@ use kedge_auth::{ExternalGrants, Roles, ServerSession, UserStore};
 use kedge_cluster::CLUSTER_USER;
 use kedge_protocol::binary::ConnectionKind;
 use kedge_tls::ServerTls;
+use kedge_types::Now;
 
 use crate::cookie::ConnectionId;
 use crate::inbox::Port;
@@ -23,6 +24,8 @@ pub(crate) struct LoginState {
     user: Option<Box<str>>,
     /// The rights that an authority has shown of an external user at the login.
     grants: Option<Arc<ExternalGrants>>,
+    /// The time at which the login ends, in nanoseconds of the monotonic clock.
+    ends_ns: u64,
     /// True if the user is one of the memcached port's `authfile`.
     is_of_auth_file: bool,
     /// True if the client has shown a certificate of a node of the cluster.
@@ -42,6 +45,7 @@ impl LoginState {
             is_required,
             user: None,
             grants: None,
+            ends_ns: u64::MAX,
             is_of_auth_file: false,
             is_of_node: false,
             exchange: None,
@@ -99,7 +103,25 @@ impl LoginState {
     pub(crate) fn log_in(&mut self, user: &str, grants: Option<Arc<ExternalGrants>>) {
         self.user = Some(user.into());
         self.grants = grants;
+        self.ends_ns = u64::MAX;
         self.is_of_auth_file = false;
+    }
+
+    /// Ends the login with the token that gave it, if one did.
+    pub(crate) fn end_with_token(&mut self, now: Now) {
+        let ends_at_s = self.grants.as_ref().and_then(|it| it.expires_at_s);
+        self.ends_ns = ends_at_s.map_or(u64::MAX, |ends_at_s| {
+            let left_ns = ends_at_s
+                .saturating_mul(1_000_000_000)
+                .saturating_sub(now.unix_ns);
+            now.mono_ns.saturating_add(left_ns)
+        });
+    }
+
+    /// Returns true if the token of the login has expired.
+    #[inline]
+    pub(crate) fn has_expired(&self, now_ns: u64) -> bool {
+        now_ns >= self.ends_ns
     }
 
     /// A user of the `authfile` has logged in.
@@ -107,6 +129,7 @@ impl LoginState {
         // A user of the server has no colon in its name, so the two cannot be confused.
         self.user = Some(format!("authfile:{user}").into());
         self.grants = None;
+        self.ends_ns = u64::MAX;
         self.is_of_auth_file = true;
     }
 
@@ -115,6 +138,7 @@ impl LoginState {
         self.exchange = None;
         self.user = None;
         self.grants = None;
+        self.ends_ns = u64::MAX;
         self.is_of_auth_file = false;
     }
 

@@ -191,6 +191,24 @@ pub(crate) const SERVER: &[MetricRow] = &[
         "Logins of external users that were remembered, without a question to the directory",
     ),
     (
+        "jwt_checks",
+        "kedge_jwt_checks",
+        true,
+        "Tokens of external users that were checked",
+    ),
+    (
+        "jwt_refused",
+        "kedge_jwt_refused",
+        true,
+        "Tokens of external users that were refused",
+    ),
+    (
+        "jwt_failed",
+        "kedge_jwt_failed",
+        true,
+        "Tokens of external users for which there were no keys of the issuer",
+    ),
+    (
         "ldap_waiting",
         "kedge_ldap_waiting",
         false,
