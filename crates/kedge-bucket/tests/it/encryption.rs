@@ -5,7 +5,7 @@ use crate::tools::*;
 use kedge_bucket::{BucketChange, CompactionRate, EncryptionChange, EvictionPolicy};
 use kedge_disk::{Disk, SimDisk, read_file};
 use kedge_encryption::{KEYRING_FILE, Keyring, LocalMasterKey, MasterKeys, Secret};
-use kedge_types::VbId;
+use kedge_types::{Status, VbId};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -266,5 +266,21 @@ fn access_log_is_encrypted_and_removed_with_its_key() {
     settle(&open, &steps);
     assert!(!disk.exists(&log).unwrap(), "it has the old key");
     assert_ne!(loaded, "0", "the start read it");
+    open.bucket.shutdown();
+}
+
+/// Another node has other keys: its copy is made by DCP.
+#[test]
+fn encrypted_file_is_not_copied_to_another_node() {
+    let disk = SimDisk::new(7);
+    let (open, steps) = site(&disk, true).open_with_manual_tasks();
+    write_all(&open, &names(10), "1");
+    open.bucket.persistence().apply().unwrap();
+    let (tell, told) = std::sync::mpsc::channel();
+    open.bucket.copies().prepare(VB, move |prepared| {
+        tell.send(prepared.map(drop)).unwrap();
+    });
+    steps.run();
+    assert_eq!(told.try_recv(), Ok(Err(Status::EncryptionKeyNotAvailable)));
     open.bucket.shutdown();
 }

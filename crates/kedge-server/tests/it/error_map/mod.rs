@@ -24,6 +24,8 @@ enum Origin {
     Provoked(fn() -> Status),
     /// Never sent, for this reason.
     Never,
+    /// The file of the test that provokes it, and the name that the status has there. Its situation needs a server of its own.
+    Elsewhere(&'static str, &'static str),
 }
 
 /// A status, the text of the table in the document, and the cause.
@@ -37,6 +39,22 @@ const fn provoked(status: Status, how: &'static str, by: fn() -> Status) -> Row 
     (status, how, Origin::Provoked(by))
 }
 
+const ELSEWHERE: &[Row] = &[
+    (
+        Status::AuthStale,
+        "a command after the token of the login has expired",
+        Origin::Elsewhere("tests/users/test_jwt.py", "AUTH_STALE"),
+    ),
+    (
+        Status::EncryptionKeyNotAvailable,
+        "PREPARE_SNAPSHOT of an encrypted file, whose key is of this node",
+        Origin::Elsewhere(
+            "crates/kedge-bucket/tests/it/encryption.rs",
+            "EncryptionKeyNotAvailable",
+        ),
+    ),
+];
+
 fn rows() -> Vec<Row> {
     let parts = [
         common::ROWS,
@@ -45,6 +63,7 @@ fn rows() -> Vec<Row> {
         sync_writes::ROWS,
         following::ROWS,
         NEVER,
+        ELSEWHERE,
     ];
     let mut rows = parts.concat();
     rows.sort_by_key(|(status, ..)| status.wire());
@@ -61,14 +80,9 @@ const NEVER: &[Row] = &[
         Status::ConfigOnly,
         "never: each node of a bucket has its data",
     ),
-    never(Status::AuthStale, "never: changed rights hold at once"),
     never(
         Status::NotInitialized,
         "never: a node that answers is initialised",
-    ),
-    never(
-        Status::EncryptionKeyNotAvailable,
-        "never: nothing is encrypted at rest",
     ),
     never(
         Status::ChecksumMismatch,
@@ -168,6 +182,16 @@ fn every_reachable_status_is_provoked() {
         }
     }
     assert_eq!(wrong, Vec::<String>::new());
+}
+
+#[test]
+fn tests_of_other_files_name_their_status() {
+    for (status, _, origin) in rows() {
+        if let Origin::Elsewhere(file, name) = origin {
+            let text = std::fs::read_to_string(workspace().join(file)).unwrap();
+            assert!(text.contains(name), "{status:?} in {file}");
+        }
+    }
 }
 
 fn workspace() -> PathBuf {
