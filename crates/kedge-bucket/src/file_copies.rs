@@ -98,8 +98,8 @@ impl FileCopies {
     }
 
     /// Opens the file of an active vBucket for another node, in a task, which calls `done` with the result:
-    /// `NotMyVbucket` if the vBucket is not active; `EncryptionKeyNotAvailable` if its file is encrypted; `TemporaryFailure` if its file is not at a consistent point, or too many
-    /// files are being sent.
+    /// `NotMyVbucket` if the vBucket is not active; `EncryptionKeyNotAvailable` if its file is encrypted;
+    /// `TemporaryFailure` if its file is not at a consistent point, or too many files are being sent.
     pub fn prepare(
         self: &Arc<Self>,
         vb: VbId,

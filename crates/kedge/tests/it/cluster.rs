@@ -18,7 +18,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::process::{
-    PASSWORD, PATIENCE, Server, USER, connect_to, kedge, run, serve, threads_of, wait_for,
+    self, PASSWORD, PATIENCE, Server, USER, connect_to, kedge, run, serve, threads_of, wait_for,
 };
 
 /// A node, as its `ready` line names it.
@@ -176,15 +176,7 @@ impl Cluster {
 
     /// Waits until the status that a node gives is as it should be.
     pub(crate) fn wait_status(&self, node: usize, what: &str, is: impl Fn(&Value) -> bool) {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            let status = self.status(node);
-            if is(&status) {
-                return;
-            }
-            assert!(Instant::now() < deadline, "{what}: {status}");
-            thread::yield_now();
-        }
+        process::wait_status(what, || self.status(node), is);
     }
 
     /// Starts a node again, by itself.

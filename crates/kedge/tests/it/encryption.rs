@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use kedge::client::ClientConnection;
 use kedge_protocol::binary::{Feature, Opcode};
@@ -10,7 +10,7 @@ use kedge_types::DurabilityLevel;
 use serde_json::Value;
 
 use crate::file_copies::wait_for_figure;
-use crate::process::{PASSWORD, PATIENCE, Server, kedge, run, serve};
+use crate::process::{self, PASSWORD, PATIENCE, Server, kedge, run, serve};
 
 /// Parts of documents that no file may have.
 const MARKERS: [&str; 3] = [
@@ -155,16 +155,7 @@ fn status(server: &Server) -> Value {
 
 /// Waits until the status is as expected.
 fn wait_status(server: &Server, what: &str, is: impl Fn(&Value) -> bool) -> Value {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        let status = status(server);
-        if is(&status) {
-            return status;
-        }
-        assert!(Instant::now() < deadline, "{what}: {status}");
-        // sleep: the tool asks over HTTP each time
-        thread::sleep(Duration::from_millis(100));
-    }
+    process::wait_status(what, || status(server), is)
 }
 
 fn key_ids(status: &Value) -> Vec<String> {
@@ -350,8 +341,7 @@ fn encryption_is_switched_on_and_off_while_the_server_runs() {
             "{:?}",
             place.files_with_markers()
         );
-        // sleep: a search reads all files
-        thread::sleep(Duration::from_millis(200));
+        thread::yield_now();
     }
     check_documents(&mut server.connect());
     tool(

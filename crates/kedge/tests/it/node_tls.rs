@@ -27,7 +27,7 @@ use kedge_types::Status;
 use serde_json::Value;
 
 use crate::cluster::{Cluster, LEVELS, is_whole, put_durably, store_in, value_of};
-use crate::process::{PASSWORD, PATIENCE, USER, administrator, kedge, run};
+use crate::process::{self, PASSWORD, PATIENCE, USER, administrator, kedge, run};
 
 /// The bytes of one direction of a connection.
 type Recording = Arc<Mutex<Vec<u8>>>;
@@ -302,15 +302,7 @@ impl World {
     }
 
     fn wait_status(&self, node: usize, what: &str, is: impl Fn(&Value) -> bool) {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            let status = self.status(node);
-            if is(&status) {
-                return;
-            }
-            assert!(Instant::now() < deadline, "{what}: {status}");
-            thread::yield_now();
-        }
+        process::wait_status(what, || self.status(node), is);
     }
 
     /// `kedge cluster ...`, asked of one node.

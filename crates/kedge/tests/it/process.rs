@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use kedge::client::{ClientConnection, ClientError, LoginCredentials};
 use kedge_auth::Mechanism;
+use serde_json::Value;
 
 /// Longest wait for something that is due at once: the machine may be busy.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -30,6 +31,23 @@ pub(crate) struct Server {
     pub(crate) memcacheds: Option<SocketAddr>,
     /// Management over HTTPS, if it is served.
     pub(crate) mgmts: Option<SocketAddr>,
+}
+
+/// Reads a status again and again until it is as expected.
+pub(crate) fn wait_status(
+    what: &str,
+    read: impl Fn() -> Value,
+    is: impl Fn(&Value) -> bool,
+) -> Value {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let status = read();
+        if is(&status) {
+            return status;
+        }
+        assert!(Instant::now() < deadline, "{what}: {status}");
+        thread::yield_now();
+    }
 }
 
 /// `kedge` with these arguments, its output piped.

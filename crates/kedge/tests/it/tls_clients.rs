@@ -95,19 +95,22 @@ fn expired_and_revoked_client_certificates_are_refused() {
     }
 }
 
+/// Opens a connection to the key-value port with TLS.
+fn open_kvs(server: &Server, client: &Arc<ClientConfig>) -> ClientConnection {
+    let kvs = server.kvs.expect("it is served");
+    let host = kvs.ip().to_string();
+    let opened = ClientConnection::open_with(&host, kvs.port(), PATIENCE, Some(client));
+    let ready = opened.and_then(|it| it.prepared(&administrator(), "default"));
+    ready.expect("a connection")
+}
+
 #[test]
 fn reloads_drop_no_connection_under_load() {
     const RELOADS: usize = 5;
     let pki = Pki::new();
     let server = pki.start(&[]);
     let client = pki.client(None);
-    let kvs = server.kvs.expect("it is served");
-    let open = || {
-        let host = kvs.ip().to_string();
-        let opened = ClientConnection::open_with(&host, kvs.port(), PATIENCE, Some(&client));
-        let ready = opened.and_then(|it| it.prepared(&administrator(), "default"));
-        ready.expect("a connection")
-    };
+    let open = || open_kvs(&server, &client);
     let is_over = AtomicBool::new(false);
     let served: Vec<AtomicU64> = (0..4).map(|_| AtomicU64::new(0)).collect();
     std::thread::scope(|scope| {
@@ -156,13 +159,7 @@ fn sessions_of_the_key_value_port_are_resumed() {
     let pki = Pki::new();
     let server = pki.start(&[]);
     let client = pki.client(None);
-    let kvs = server.kvs.expect("it is served");
-    let open = || {
-        let host = kvs.ip().to_string();
-        let opened = ClientConnection::open_with(&host, kvs.port(), PATIENCE, Some(&client));
-        let ready = opened.and_then(|it| it.prepared(&administrator(), "default"));
-        ready.expect("a connection")
-    };
+    let open = || open_kvs(&server, &client);
     let http = ManagementClient::new("127.0.0.1", server.mgmt.port(), USER, PASSWORD);
     let resumed =
         || http.json("/kedge/stats").expect("a reply")["server"]["tls_handshakes_resumed"].clone();
