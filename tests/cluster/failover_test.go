@@ -1,9 +1,12 @@
 package cluster
 
 import (
+	"bytes"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -105,7 +108,43 @@ func (all nodes) caughtUp(t *testing.T) {
 	until(t, "all copies count", func() bool { return all[0].status(t).MissingCopies == 0 })
 }
 
-func (n *node) stop(t *testing.T) { t.Helper(); n.signal(t, syscall.SIGSTOP) }
+// stop sends SIGSTOP. A node that holds the lock of an embedded store would keep it, and no other node could renew its lease: so
+// the test has the lock until all threads have stopped.
+func (n *node) stop(t *testing.T) {
+	t.Helper()
+	directory, isEmbedded := strings.CutPrefix(n.store(), "embedded:")
+	if !isEmbedded {
+		n.signal(t, syscall.SIGSTOP)
+		return
+	}
+	lock, err := os.Open(filepath.Join(directory, "LOCK"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Close()
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	n.signal(t, syscall.SIGSTOP)
+	until(t, n.name+" has stopped", n.hasStopped)
+}
+
+// hasStopped says whether all threads of the node were stopped by a signal.
+func (n *node) hasStopped() bool {
+	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", n.command.Process.Pid))
+	for _, file := range files {
+		// The state follows the name, which may have parentheses of its own (proc_pid_stat(5)).
+		stat, _ := os.ReadFile(file)
+		if state := stat[bytes.LastIndexByte(stat, ')')+1:]; !bytes.HasPrefix(state, []byte(" T")) {
+			return false
+		}
+	}
+	return len(files) > 0
+}
+
+// store returns the address of the node's coordination store.
+func (n *node) store() string { return n.flags[slices.Index(n.flags, "--coordinator")+1] }
+
 func (n *node) goOn(t *testing.T) { t.Helper(); n.signal(t, syscall.SIGCONT) }
 func last[T any](all []T) T       { return all[len(all)-1] }
 

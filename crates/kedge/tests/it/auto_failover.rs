@@ -220,7 +220,7 @@ fn stopped_node_answers_nothing_after_it_was_failed_over() {
         put_durably(&mut all, &key(n), "before");
     }
     let mut stopped = all.remove(1);
-    cluster.signal(1, Signal::STOP);
+    cluster.suspend(1);
     cluster.wait_status(0, "the stopped node is failed over", |status| {
         is_failed_over(status, 1)
     });

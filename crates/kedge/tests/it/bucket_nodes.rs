@@ -104,7 +104,7 @@ fn figures_of_a_node_that_does_not_answer_are_unavailable() {
     let names: Vec<Value> = (0..2)
         .map(|node| cluster.mgmt(node).to_string().into())
         .collect();
-    cluster.signal(1, Signal::STOP);
+    cluster.suspend(1);
     // Its threads stop a moment after the signal.
     cluster.wait_status(0, "it is seen to hang", |status| {
         status["nodes"][1]["up"] == false

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
@@ -18,7 +18,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::process::{
-    self, PASSWORD, PATIENCE, Server, USER, connect_to, kedge, run, serve, threads_of, wait_for,
+    self, PASSWORD, PATIENCE, Server, USER, connect_to, has_stopped, kedge, run, serve, threads_of,
+    wait_for,
 };
 
 /// A node, as its `ready` line names it.
@@ -31,6 +32,7 @@ pub(crate) struct Node {
 
 /// A running `kedge cluster-run`. Dropping it stops it and its nodes.
 pub(crate) struct Cluster {
+    dir: PathBuf,
     child: Child,
     lines: Receiver<String>,
     pub(crate) nodes: Vec<Node>,
@@ -82,6 +84,7 @@ impl Cluster {
             }
         });
         let mut cluster = Self {
+            dir: dir.to_owned(),
             child,
             lines,
             nodes: Vec::new(),
@@ -117,6 +120,11 @@ impl Cluster {
         let pid = i32::try_from(self.nodes[node].pid).expect("a pid");
         let pid = Pid::from_raw(pid).expect("a pid");
         kill_process(pid, signal).expect("the process is ours");
+    }
+
+    /// Stops a node with SIGSTOP, as [`suspend`] does.
+    pub(crate) fn suspend(&self, node: usize) {
+        suspend(&self.dir, self.nodes[node].pid);
     }
 
     /// Ends a node as `kill -9` does, and waits until nobody listens there.
@@ -207,6 +215,20 @@ impl Drop for Cluster {
 /// Returns the address of the coordination store of a `kedge cluster-run` in a directory.
 pub(crate) fn store_in(dir: &Path) -> String {
     format!("embedded:{}", dir.join("coordinator").display())
+}
+
+/// Stops a node of the cluster in a directory with SIGSTOP, and returns when all its threads have stopped. It does not hold the
+/// lock of the coordination store then: it would keep it, and no other node could renew its lease.
+pub(crate) fn suspend(dir: &Path, pid: u32) {
+    let lock = File::open(dir.join("coordinator/LOCK")).expect("the store has a lock");
+    lock.lock().expect("nobody keeps it");
+    let process = Pid::from_raw(i32::try_from(pid).expect("a pid")).expect("a pid");
+    kill_process(process, Signal::STOP).expect("the process is ours");
+    let deadline = Instant::now() + PATIENCE;
+    while !has_stopped(pid) {
+        assert!(Instant::now() < deadline, "the node does not stop");
+        thread::yield_now();
+    }
 }
 
 /// Returns the ports of a node, as any node with a map knows them; 0 if there is none.
@@ -451,7 +473,7 @@ fn stopped_active_steps_down_after_a_failover() {
         .map(|n| format!("key-{n}"))
         .find(|key| put(&mut connections, key, "x") == 1)
         .expect("half of the keys");
-    cluster.signal(1, Signal::STOP);
+    cluster.suspend(1);
     cluster.wait_status(0, "it is seen to hang", |status| {
         status["nodes"][1]["up"] == false
     });

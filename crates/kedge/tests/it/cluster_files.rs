@@ -318,7 +318,7 @@ fn node_without_a_bucket_directory_is_failed_over_before_its_copies_count() {
     }
     std::fs::remove_dir_all(bucket_dir(dir.path(), 1)).expect("the directory");
     // Nobody can fail it over.
-    cluster.signal(0, Signal::STOP);
+    cluster.suspend(0);
     exchange_store(dir.path());
     let (code, _, why) = run(&mut serve_node(dir.path(), 1));
     assert_eq!(code, Some(1), "{why}");

@@ -111,7 +111,7 @@ fn stopped_node_is_reported_missing_everywhere() {
     let cluster = Cluster::start(dir.path(), &["--nodes=3", "--replicas=1"]);
     wait_until_reported(&cluster, true);
     for _ in 0..2 {
-        cluster.signal(2, Signal::STOP);
+        cluster.suspend(2);
         wait_until_reported(&cluster, false);
         cluster.signal(2, Signal::CONT);
         wait_until_reported(&cluster, true);

@@ -229,6 +229,18 @@ pub(crate) fn threads_of(pid: u32) -> Vec<String> {
     names.collect()
 }
 
+/// Returns whether all threads of a process were stopped by a signal.
+pub(crate) fn has_stopped(pid: u32) -> bool {
+    let mut tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("the process runs");
+    tasks.all(|task| {
+        let path = task.expect("a thread").path().join("stat");
+        let stat = std::fs::read_to_string(path).unwrap_or_default();
+        // The state follows the name, which may have parentheses of its own (proc_pid_stat(5)).
+        stat.rsplit_once(')')
+            .is_some_and(|(_, rest)| rest.starts_with(" T"))
+    })
+}
+
 /// Mounts an empty file system of that many MiB on a directory.
 pub(crate) fn mount(dir: &Path, mib: u32) {
     let mut mount = Command::new("mount");

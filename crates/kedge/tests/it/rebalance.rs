@@ -14,7 +14,7 @@ use kedge_types::Status;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::cluster::{Cluster, LEVELS, is_whole, value_of};
+use crate::cluster::{Cluster, LEVELS, is_whole, suspend, value_of};
 use crate::cluster_store::another;
 use crate::process::{PASSWORD, PATIENCE, Server, connect_to};
 
@@ -432,7 +432,7 @@ fn begun_without(
             .http(other)
             .expect("POST", "/kedge/cluster/drain", &form);
         begun.expect("it begins");
-        server.signal(Signal::STOP);
+        suspend(dir, server.pid());
         let deadline = Instant::now() + PATIENCE;
         loop {
             let status = cluster.http(other).json("/kedge/cluster/rebalance");
