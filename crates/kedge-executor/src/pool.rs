@@ -14,7 +14,7 @@ use crate::Priority;
 use crate::kind::Pool;
 use crate::queue::{RunQueue, SlotIndex};
 use crate::stats::PoolInfo;
-use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, Thread, thread};
+use crate::sync::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Mutex, Ordering, Thread, thread};
 use std::sync::{Arc, OnceLock};
 
 /// Time in ns for which a searcher that runs or spins counts as alive after its last sign of life. It is a little
@@ -88,6 +88,8 @@ struct PoolSignals {
     queued: AtomicU32,
     /// The end of the time for which a spinning searcher counts as alive, in ns.
     spins_until_ns: AtomicU64,
+    /// The thread that was the last one to submit a short closure; 0 for none.
+    submitter: AtomicUsize,
 }
 
 #[derive(Debug)]
@@ -165,6 +167,16 @@ impl PoolShared {
         state.queue.push(priority, owner, task);
         self.publish(&state);
         state.notice(now_ns, self.spins_until_ns())
+    }
+
+    /// Records that a thread has submitted a short closure. Returns `true` if another one did since its last one.
+    pub(crate) fn note_submitter(&self, thread: usize) -> bool {
+        let submitter = &self.signals.0.submitter;
+        let last = submitter.load(Ordering::Relaxed);
+        if last != thread {
+            submitter.store(thread, Ordering::Relaxed);
+        }
+        last != thread && last != 0
     }
 
     /// Records that the searcher spins.

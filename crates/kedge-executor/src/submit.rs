@@ -20,7 +20,8 @@ impl Executor {
     ///
     /// The call may spin for up to about 6 us until the closure has run. It does so if the calling thread has waited
     /// for each result so far, and closures of the kind take less than 5 us on average. Such a caller need not sleep,
-    /// whatever primitive it waits with.
+    /// whatever primitive it waits with. After 512 results without a sleep it sleeps for 50 us if other threads
+    /// submit closures to the pool, so that they get their share of the processors.
     pub fn submit<T: Send + 'static>(
         &self,
         pool: Pool,
@@ -46,7 +47,8 @@ impl Executor {
             closure.refuse(refused);
         }
         let is_quick = self.inner.kinds.enter(kind).1.is_quick();
-        let has_looked = is_quick && !self.is_manual() && spin_for_result(&closure);
+        let pool = &self.inner.pools[kind.pool() as usize];
+        let has_looked = is_quick && !self.is_manual() && spin_for_result(pool, &closure);
         TaskHandle {
             closure,
             id: added.ok(),

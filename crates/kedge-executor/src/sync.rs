@@ -6,7 +6,9 @@ use shuttle as primitives;
 use std as primitives;
 
 pub(crate) use primitives::sync::MutexGuard;
-pub(crate) use primitives::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+pub(crate) use primitives::sync::atomic::{
+    AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering,
+};
 pub(crate) use primitives::thread::{self, Thread};
 pub(crate) use primitives::thread_local;
 use std::time::Duration;
