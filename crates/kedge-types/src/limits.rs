@@ -27,7 +27,7 @@ pub const AGENT_BYTES_MAX: usize = 250;
 /// Length of the longest bucket name, in bytes.
 pub const BUCKET_NAME_BYTES_MAX: usize = 100;
 /// Largest number of buckets of a server.
-pub const BUCKETS_MAX: usize = 30;
+pub const BUCKETS_MAX: usize = 64;
 /// Largest number of scopes of a bucket, the default scope included.
 pub const SCOPES_MAX: usize = 1_000;
 /// Largest number of collections of a bucket, the default collection included.

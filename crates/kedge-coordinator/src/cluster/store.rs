@@ -427,3 +427,29 @@ pub(super) fn map_of(changes: &[Change]) -> Result<Option<Option<StoredMap>>, Cl
         Some(Change::Put(entry)) => Some(Some(StoredMap::read(entry)?)),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use kedge_coordination::TRANSACTION_BYTES_MAX;
+    use kedge_types::limits::{BUCKET_NAME_BYTES_MAX, BUCKETS_MAX};
+    use serde_json::json;
+
+    use crate::cluster::testing;
+
+    #[test]
+    fn map_with_all_buckets_fits_into_one_transaction() {
+        let names: Vec<String> = (0..16).map(|node| format!("node-{node}.example")).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let mut map = testing::map(&names);
+        for number in 0..BUCKETS_MAX {
+            let name = format!("{number:0>width$}", width = BUCKET_NAME_BYTES_MAX);
+            // The settings of a bucket take about a kilobyte.
+            let settings = json!({ "uuid": "1b".repeat(16), "others": "x".repeat(1_000) });
+            map.add_bucket(&name, settings, 1_024, 3).expect("a bucket");
+        }
+        let bytes = map.to_json().len();
+        // The rest is for moves of a rebalance.
+        let rest = TRANSACTION_BYTES_MAX - bytes;
+        assert!(rest > 64 << 10, "{bytes}");
+    }
+}
