@@ -6,6 +6,8 @@ plain        GET and SET beside memcached, text and binary, values of three size
 mix          90 GETs and 10 SETs beside memcached, of uniform and of Zipfian keys
 memtier      GET and SET beside memcached, by memtier_benchmark
 persisted    persisted SETs beside Redis, Valkey and a bare loop
+growth       processor time from 100,000 to 10 million items, beside memcached
+scale        10,000 connections, 64 buckets
 process      start, idle memory, restart, memory per item
 
 QUICK=1 is a short run. See bench/README.md for what is measured and how.
@@ -13,7 +15,7 @@ QUICK=1 is a short run. See bench/README.md for what is measured and how.
 
 import parts
 from harness import build
-from kv_parts import memtier, mix, persisted, plain, process
+from kv_parts import growth, memtier, mix, persisted, plain, process, scale
 
 
 def prepare(_wanted):
@@ -21,4 +23,4 @@ def prepare(_wanted):
 
 
 if __name__ == "__main__":
-    parts.main("kv", "One node: make bench-kv", [plain, mix, memtier, persisted, process], __doc__, prepare)
+    parts.main("kv", "One node: make bench-kv", [plain, mix, memtier, persisted, growth, scale, process], __doc__, prepare)

@@ -90,7 +90,7 @@ class Kedge:
     def tell(self, path, seconds=90, **form):
         """Sends a form to management, which must accept it."""
         status, body = self._request("POST", path, form, seconds)
-        if status != 200:
+        if status not in (200, 202):
             raise RuntimeError(f"POST {path}: {status} {body.decode(errors='replace')[:300]}")
 
     def bucket_stats(self):

@@ -7,7 +7,7 @@ from unittest import mock
 
 import rivals
 from harness import Bars, Steal
-from kv_parts import cells, memtier, pair, persisted, plain
+from kv_parts import cells, growth, memtier, pair, persisted, plain
 from parts import NotThere
 
 
@@ -87,6 +87,19 @@ class PersistedBars(unittest.TestCase):
         measured = {row["name"]: row["measured"] for row in bars.rows}
         self.assertEqual((measured["persisted_1_ops_vs_redis"], measured["persisted_1_ops_vs_valkey"]), (1.3, 2.6))
         self.assertEqual([measured[f"persisted_500_{name}"] for name in ("ops", "p99", "cpu")], [1.3, 0.9, 0.9])
+
+
+class GrowthBars(unittest.TestCase):
+    def test_growth_is_from_the_fewest_to_the_most_items(self):
+        def cases(kedge, memcached):
+            each = {"kedge_kv": [run(1, cpu=kedge)], "memcached_binary": [run(1, cpu=memcached)]}
+            return {case: each for case in growth.CASES}
+
+        bars = Bars()
+        growth.set_bars({1_000_000: cases(9, 9), 100_000: cases(1, 2), 10_000_000: cases(1.5, 2.5)}, bars)
+        self.assertEqual([row["name"] for row in bars.rows], [name for name, *_ in growth.BARS])
+        self.assertEqual([row["measured"] for row in bars.rows], [1.5, 1.2] * 2)
+        self.assertEqual([row["ok"] for row in bars.rows], [False, False, True, False])
 
 
 class Memtier(unittest.TestCase):

@@ -20,26 +20,30 @@ LONG_S = 90
 ETCD_CONNECTIONS = [10] if QUICK else [500, 10]
 # Its nodes may first have to agree on a leader.
 ETCD_WARMUP_S = 2.5
-REDIS = "redis, 2 nodes, always and WAIT 1"
+# The levels that are measured on two nodes, and the `appendfsync` of the Redis that each is compared with: `majority`
+# promises nothing about disks, so Redis syncs once a second beside it.
 LEVELS = {
-    "majority": "majority", "persist_active": "majority_and_persist_to_active", "persist": "persist_to_majority",
+    "majority": ("majority", "everysec"),
+    "persist_active": ("majority_and_persist_to_active", "always"),
+    "persist": ("persist_to_majority", "always"),
 }
 BARS = [
-    ("majority_500_throughput_vs_redis", ">=", 1.0, "x"),
+    ("majority_500_throughput_vs_redis", ">=", 2.0, "x"),
     ("majority_500_p99_vs_redis", "<=", 1.0, "x"),
     ("persist_active_500_throughput_vs_redis", ">=", 1.0, "x"),
     ("persist_active_500_p99_vs_redis", "<=", 1.0, "x"),
-    ("persist_500_throughput_vs_redis", ">=", 1.0, "x"),
-    ("persist_500_p99_vs_redis", "<=", 1.0, "x"),
+    ("persist_500_throughput_vs_redis", ">=", 1.5, "x"),
+    ("persist_500_p99_vs_redis", "<=", 0.8, "x"),
     ("persist_500_throughput_vs_etcd", ">=", 1.0, "x"),
     ("persist_500_p99_vs_etcd", "<=", 1.0, "x"),
 ]
+LIMITS = {name: limit for name, _, limit, _ in BARS}
 
 
 class Redis:
-    """A master and one replica, both with every write synced."""
+    """A master and one replica with the same `appendfsync`."""
 
-    def __init__(self):
+    def __init__(self, fsync):
         program = need("redis-server", "redis-server")
         self.ports = [free_port(), free_port()]
         self.processes = []
@@ -48,7 +52,7 @@ class Redis:
             more = ["--replicaof", "127.0.0.1", self.ports[0]] if at else []
             self.processes.append(Process(name, [
                 program, "--port", port, "--bind", "127.0.0.1", "--dir", fresh_dir(name), "--save", "", "--appendonly", "yes",
-                "--appendfsync", "always", "--auto-aof-rewrite-percentage", "0", "--maxclients", "10000",
+                "--appendfsync", fsync, "--auto-aof-rewrite-percentage", "0", "--maxclients", "10000",
                 "--repl-timeout", "3600", "--repl-diskless-sync-delay", "0", *more,
             ]))
             wait_for_port(self.processes[at], port)
@@ -141,6 +145,10 @@ def kedge_name(nodes, level):
     return f"kedge, {nodes} nodes, {level}"
 
 
+def redis_name(fsync):
+    return f"redis, 2 nodes, {fsync} and WAIT 1"
+
+
 def etcd_name(connections):
     return f"etcd, 3 nodes, {connections} connections"
 
@@ -161,8 +169,10 @@ def one(name, start, seconds):
 
 
 def measure():
-    beside_redis = {kedge_name(2, level): lambda level=level: Kedge(2, level) for level in LEVELS.values()}
-    beside_redis[REDIS] = Redis
+    beside_redis = {}
+    for level, fsync in LEVELS.values():
+        beside_redis[kedge_name(2, level)] = lambda level=level: Kedge(2, level)
+        beside_redis[redis_name(fsync)] = lambda fsync=fsync: Redis(fsync)
     cases = beside_redis | {kedge_name(3, "persist_to_majority"): lambda: Kedge(3, "persist_to_majority")}
     cases |= {etcd_name(count): lambda count=count: Etcd(count) for count in ETCD_CONNECTIONS}
     cases = list(cases.items())
@@ -195,19 +205,23 @@ def report(measured, bars):
     etcd = [
         {"ops_per_s": max(run["ops_per_s"] for run in runs), "p99_us": min(run["p99_us"] for run in runs)} for runs in etcds
     ]
-    pairs = [(f"{name}_500_{{}}_vs_redis", samples[kedge_name(2, level)], samples[REDIS]) for name, level in LEVELS.items()]
+    pairs = [
+        (f"{name}_500_{{}}_vs_redis", samples[kedge_name(2, level)], samples[redis_name(fsync)])
+        for name, (level, fsync) in LEVELS.items()
+    ]
     pairs.append(("persist_500_{}_vs_etcd", samples[kedge_name(3, "persist_to_majority")], etcd))
-    for name, ours, theirs in pairs:
-        bars.at_least(
-            name.format("throughput"), median(a["ops_per_s"] / b["ops_per_s"] for a, b in zip(ours, theirs)), 1.0, "x"
-        )
-        bars.at_most(name.format("p99"), median(a["p99_us"] / b["p99_us"] for a, b in zip(ours, theirs)), 1.0, "x")
+    for pair, ours, theirs in pairs:
+        name = pair.format("throughput")
+        bars.at_least(name, median(a["ops_per_s"] / b["ops_per_s"] for a, b in zip(ours, theirs)), LIMITS[name], "x")
+        name = pair.format("p99")
+        bars.at_most(name, median(a["p99_us"] / b["p99_us"] for a, b in zip(ours, theirs)), LIMITS[name], "x")
     head = ["server", "writes/s", "mean us", "p50 us", "p99 us", "p99.9 us", "server CPU us/op", "errors"]
     text = (
         f"{CONNECTIONS} connections with one write in flight each, {VALUE_BYTES}-byte values, medians of {ROUNDS} rounds of "
-        f"{SECONDS} s; all nodes are on this machine, and were just started. Redis answers when its master has synced and its "
-        f"replica has received, as Kedge with `majority_and_persist_to_active`; etcd when two of three nodes have synced, as "
-        f"Kedge on three nodes with `persist_to_majority`; Kedge on two nodes with it when both have synced.\n\n"
+        f"{SECONDS} s; all nodes are on this machine, and were just started. Redis with `everysec` answers when its replica has "
+        f"received, as Kedge with `majority`; with `always` when its master has synced as well, as Kedge with "
+        f"`majority_and_persist_to_active`; etcd when two of three nodes have synced, as Kedge on three nodes with "
+        f"`persist_to_majority`; Kedge on two nodes with it when both have synced.\n\n"
         + table(head, rows(samples))
     )
     if measured["long"]:

@@ -23,7 +23,7 @@ class Pair:
         self.kedge, self.memcached = Kedge(fresh_dir("kedge")), Memcached()
         self.items = ["--num-items", items, "--num-threads", CONNECTIONS, *size(value_bytes)]
         for url in (self.memcached.url, self.kedge.memcached_url):
-            load(url, *self.items, "--num-cycles", 1)
+            load(url, *self.items, "--pipeline", PIPELINE, "--num-cycles", 1)
 
     def measure(self, case, target, flags, seconds):
         server, protocol = target.rsplit("_", 1)
@@ -40,14 +40,14 @@ class Pair:
         self.kedge.stop()
 
 
-def run_cases(what, cases, items, value_bytes, rounds, seconds):
+def run_cases(what, cases, items, value_bytes, rounds, seconds, targets=TARGETS):
     """Samples by case and target."""
-    samples = {case: {target: [] for target in TARGETS} for case in cases}
+    samples = {case: {target: [] for target in targets} for case in cases}
     for turn in range(rounds):
         say(f"{what}: round {turn + 1} of {rounds}")
         pair = Pair(items, value_bytes)
         for case, flags in cases.items():
-            for target in TARGETS if turn % 2 == 0 else reversed(TARGETS):
+            for target in targets if turn % 2 == 0 else reversed(targets):
                 samples[case][target].append(pair.measure(case, target, flags, seconds))
         pair.stop()
     return samples

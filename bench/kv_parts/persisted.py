@@ -23,7 +23,7 @@ LIMITS = [
     ("p99", "p99_us", min, "<=", 0.9),
     ("cpu", "server_cpu_us_per_op", min, "<=", 0.9),
 ]
-BARE_BAR = ("persisted_1_p50_vs_bare_append", "<=", 1.6, "x")
+BARE_BAR = ("persisted_1_p50_vs_bare_append", "<=", 1.15, "x")
 BARS = [
     *((f"persisted_1_ops_vs_{name}", ">=", ONE_LIMIT, "x") for name in append_only()),
     *((f"persisted_{count}_{name}", sign, limit, "x") for count in CONNECTIONS[1:] for name, _, _, sign, limit in LIMITS),

@@ -12,10 +12,11 @@ VALKEY = "valkey-server"
 class Memcached:
     """memcached with as many threads as Kedge."""
 
-    def __init__(self):
+    def __init__(self, connections=1024):
         self.port = free_port()
         command = [
-            program("memcached"), "-u", "nobody", "-l", "127.0.0.1", "-p", self.port, "-t", SERVER_THREADS, "-m", 4096,
+            program("memcached"), "-u", "nobody", "-l", "127.0.0.1", "-p", self.port, "-t", SERVER_THREADS, "-m", 4096, "-c",
+            connections,
         ]
         self.process, self.url = Process("memcached", command), f"memcached://127.0.0.1:{self.port}"
         wait_for_port(self.process, self.port)
