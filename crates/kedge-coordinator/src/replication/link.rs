@@ -13,6 +13,7 @@ use kedge_replication::{Consumer, ConsumerConfig, Disconnect};
 use kedge_tls::ClientStream;
 use kedge_types::limits::FRAME_BODY_BYTES_MAX;
 use kedge_types::{Seqno, Status, VbId};
+use mio::event::Event;
 
 use super::NodeIdentity;
 use super::backoff::RetryBackoff;
@@ -74,6 +75,8 @@ pub(super) struct LiveConnection {
     unconsumed: usize,
     readable: bool,
     writable: bool,
+    /// True if the peer sends nothing more: after the received bytes comes the end.
+    end_reported: bool,
     /// The limit of new copies that the peer knows.
     copy_limit: CopyLimit,
     /// The start of the connection, in nanoseconds of the monotonic clock.
@@ -126,14 +129,17 @@ impl LiveConnection {
             unconsumed: 0,
             readable: true,
             writable: true,
+            end_reported: false,
             copy_limit: CopyLimit::default(),
             since_ns: now_ns,
         })
     }
 
-    pub(super) fn on_ready(&mut self, readable: bool, writable: bool) {
-        self.readable |= readable;
-        self.writable |= writable;
+    pub(super) fn on_event(&mut self, event: &Event) {
+        // There is one event of the end, and it may be that of the last bytes.
+        self.end_reported |= event.is_read_closed() || event.is_error();
+        self.readable |= event.is_readable() || self.end_reported;
+        self.writable |= event.is_writable();
     }
 
     fn back(&mut self) -> PeerWriter<'_> {
@@ -176,7 +182,7 @@ impl LiveConnection {
     fn read(&mut self) -> Result<usize, LinkError> {
         match self.input.read(&mut self.stream, self.need) {
             Ok((count, more)) => {
-                self.readable = more || self.stream.has_end();
+                self.readable = more || self.end_reported || self.stream.has_end();
                 Ok(count)
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -319,5 +325,81 @@ impl BucketLink {
                 Some(ask.map_or(time, |at| at.min(time)))
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+    use std::time::Duration;
+
+    use mio::{Events, Interest, Poll, Token};
+
+    use super::*;
+
+    /// A connection over a plain socket.
+    fn live(socket: TcpStream) -> LiveConnection {
+        socket.set_nonblocking(true).expect("a socket");
+        let config = ConsumerConfig {
+            name: "replication:n_1->n_0:b".to_owned(),
+            node: NodeName::new("n_0").expect("a name"),
+            buffer_bytes: BUFFER_BYTES,
+            noop_interval_secs: NOOP_SECS,
+            collections: true,
+            map_epoch: None,
+        };
+        let mut out = Output::default();
+        LiveConnection {
+            stream: LinkStream::new(ClientStream::Plain(socket)),
+            consumer: Consumer::open(&config, 0, out.buffer()),
+            out,
+            input: InputBuffer::new(),
+            need: HEADER_BYTES,
+            unconsumed: 0,
+            readable: false,
+            writable: false,
+            end_reported: false,
+            copy_limit: CopyLimit::default(),
+            since_ns: 0,
+        }
+    }
+
+    /// The end of a peer's stream came with its last bytes, in one event. Only the bytes were read, and the link waited for the
+    /// next event until the peer counted as silent.
+    #[test]
+    fn end_of_the_stream_is_noticed_together_with_the_last_bytes() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let socket = TcpStream::connect(address).expect("a connection");
+        let (mut peer, _) = listener.accept().expect("a connection");
+        peer.write_all(&[0; 100]).expect("sent");
+        drop(peer);
+        let mut live = live(socket);
+        let mut poll = Poll::new().expect("a poll");
+        let registry = poll.registry();
+        let registered = registry.register(live.stream.socket_mut(), Token(1), Interest::READABLE);
+        registered.expect("a socket");
+        let mut events = Events::with_capacity(4);
+        let mut received = 0;
+        while !live.end_reported {
+            let polled = poll.poll(&mut events, Some(Duration::from_secs(60)));
+            polled.expect("it polls");
+            assert!(!events.is_empty(), "no event");
+            events.iter().for_each(|event| live.on_event(event));
+            while live.readable {
+                match live.read() {
+                    Ok(count) => received += count,
+                    Err(error) => {
+                        let LinkError::Io(error) = error else {
+                            panic!("{error}");
+                        };
+                        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+                        assert_eq!(received, 100);
+                        return;
+                    }
+                }
+            }
+        }
+        panic!("the end is not noticed");
     }
 }

@@ -116,8 +116,7 @@ impl LinkThread {
                 if let Some(link) = self.links.get_mut(&id)
                     && let LinkStage::Live(live) = &mut link.stage
                 {
-                    let ends = event.is_read_closed() || event.is_error();
-                    live.on_ready(event.is_readable() || ends, event.is_writable());
+                    live.on_event(event);
                     self.due.insert(id);
                 }
             }
