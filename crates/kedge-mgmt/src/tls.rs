@@ -26,6 +26,24 @@ const FILE_CHECK_PAUSE: Duration = Duration::from_secs(10);
 /// The type of certificates in PEM.
 const PEM: &str = "text/plain; charset=utf-8";
 
+/// A handshake that is not over. If it is dropped, because the client was too slow or made room for another, it counts as
+/// failed.
+struct PendingHandshake<'t>(Option<&'t ServerTls>);
+
+impl PendingHandshake<'_> {
+    fn end(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for PendingHandshake<'_> {
+    fn drop(&mut self) {
+        if let Some(tls) = self.0 {
+            tls.metrics().failure(FailureReason::Closed);
+        }
+    }
+}
+
 /// Runs the handshake of a connection, and returns the owner of the client's certificate.
 ///
 /// # Errors
@@ -34,11 +52,13 @@ pub(super) async fn handshake(
     stream: TcpStream,
     tls: &ServerTls,
 ) -> Result<(TlsStream<TcpStream>, ShownCertificate), String> {
+    let pending = PendingHandshake(Some(tls));
     let failed = |reason, why: String| {
         tls.metrics().failure(reason);
         why
     };
     let accepted = TlsAcceptor::from(tls.config()).accept(stream).await;
+    pending.end();
     let stream = accepted.map_err(|error| failed(reason_of(&error), error.to_string()))?;
     let (_, session) = stream.get_ref();
     let user = match tls.user_of(session).and_then(not_reserved) {
@@ -222,9 +242,50 @@ fn trusted(tls: &ServerTls) -> Result<Value, EarlyReply> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
+
     use kedge_cluster::CLUSTER_USER;
+    use kedge_tls::{TlsOptions, ensure_auto};
 
     use super::*;
+
+    /// A client that was too slow, or had to make room for another one, was counted nowhere.
+    #[test]
+    fn handshake_that_the_server_gives_up_counts_as_failed() {
+        let dir = tempfile::tempdir().unwrap();
+        let now = SystemTime::now();
+        let made = ensure_auto(dir.path(), &["localhost".to_owned()], now).unwrap();
+        let options = TlsOptions {
+            certificate: made.certificate,
+            key: made.key,
+            ..TlsOptions::default()
+        };
+        let tls = ServerTls::open(options, now).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_io()
+            .build()
+            .unwrap();
+        let failures = |reason| tls.metrics().failures(reason);
+        runtime.block_on(async {
+            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let address = listener.local_addr().unwrap();
+            let _silent = std::net::TcpStream::connect(address).unwrap();
+            let (stream, _) = listener.accept().await.unwrap();
+            tokio::select! {
+                biased;
+                _ = handshake(stream, &tls) => panic!("the client says nothing"),
+                () = tokio::task::yield_now() => {}
+            }
+            assert_eq!(failures(FailureReason::Closed), 1);
+            // One that has failed for another reason is counted for that.
+            let mut other = std::net::TcpStream::connect(address).unwrap();
+            other.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+            let (stream, _) = listener.accept().await.unwrap();
+            handshake(stream, &tls).await.map(drop).unwrap_err();
+        });
+        assert_eq!(failures(FailureReason::Closed), 1);
+        assert_eq!(failures(FailureReason::NotTls), 1);
+    }
 
     #[test]
     fn certificate_cannot_name_the_user_of_the_nodes() {
