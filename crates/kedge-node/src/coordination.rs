@@ -124,6 +124,9 @@ pub struct NodeReport {
     /// The revision of the cluster's users that it follows; 0 if there is none.
     #[serde(default)]
     pub users: u64,
+    /// The encryption of its connections to other nodes; empty if its release does not say.
+    #[serde(default)]
+    pub encryption: String,
     /// The release of the process.
     #[serde(default)]
     pub release: String,

@@ -68,6 +68,12 @@ impl NodeAccess {
         self.tls.as_ref()
     }
 
+    /// Returns the encryption of connections to other nodes: `off`, `tls` or `mutual_tls`.
+    #[must_use]
+    pub fn encryption(&self) -> &'static str {
+        self.tls.as_ref().map_or("off", ServerTls::node_encryption)
+    }
+
     /// Returns the configuration of the next connection to another node; `None` without TLS.
     pub(crate) fn tls_config(&self) -> Option<Arc<ClientConfig>> {
         self.tls.as_ref()?.node_config()

@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 use crate::certificate::CertificateInfo;
 use crate::error::TlsError;
 use crate::files;
-use crate::issue::{Issued, Request, Usage, issue, new_auto_authority};
+use crate::issue::{Request, Usage, issue, new_auto_authority};
 
 /// The name of the files of the certificate in the data directory.
 const NAME: &str = "tls-auto";
@@ -85,11 +85,7 @@ pub fn ensure(dir: &Path, names: &[String], now: SystemTime) -> Result<AutoFiles
         days: DAYS,
     };
     let (ca, ca_key) = (files::text(&found.ca)?, files::text(&found.ca_key)?);
-    let issued = issue((&ca, &ca_key), &request, now)?;
-    let chain = Issued {
-        certificate: issued.certificate + &ca,
-        key: issued.key,
-    };
+    let chain = issue((&ca, &ca_key), &request, now)?.with_authority(&ca);
     // A key must not meet the certificate of another one, if the process ends between the two files.
     files::remove(&found.certificate)?;
     chain.write(dir, NAME)?;

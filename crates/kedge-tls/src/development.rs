@@ -53,7 +53,8 @@ impl DevelopmentCa {
         &self.certificate
     }
 
-    /// Makes a new certificate for a node with these names, and returns its files: `tls.pem` and `tls-key.pem` in `dir`.
+    /// Makes a new certificate for a node with these names, behind which is the CA. Returns its files: `tls.pem` and
+    /// `tls-key.pem` in `dir`.
     ///
     /// # Errors
     /// `File`, `Issue`.
@@ -72,7 +73,8 @@ impl DevelopmentCa {
         };
         files::create_dir(dir)?;
         let ca = (&*self.pem.certificate, &*self.pem.key);
-        issue(ca, &request, now)?.write(dir, "tls")
+        let chain = issue(ca, &request, now)?.with_authority(ca.0);
+        chain.write(dir, "tls")
     }
 }
 
@@ -102,6 +104,7 @@ mod tests {
         let found = CertificateInfo::of_file(&certificate).unwrap();
         assert_eq!(found[0].names, names);
         assert_eq!(found[0].issuer, "CN=Kedge development CA");
+        assert!(found.len() == 2 && found[1].is_ca);
         let later = now + Duration::from_secs(3000 * 86_400);
         let next = DevelopmentCa::ensure(&ca_dir, later).unwrap();
         assert_ne!(first.pem.certificate, next.pem.certificate);

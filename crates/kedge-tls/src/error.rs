@@ -115,6 +115,15 @@ pub enum TlsError {
     /// The CAs of the nodes of the cluster cannot be used.
     #[error("the CAs of the cluster's nodes cannot be used: {0}")]
     NodeCa(String),
+    /// The CAs of the nodes of the cluster are not given, and the chain of this node's certificate does not have one.
+    #[error(
+        "{} does not end with the CA that signed the certificate: give the CAs of the nodes' certificates in cluster_ca",
+        path.display()
+    )]
+    NoNodeCa {
+        /// The file.
+        path: PathBuf,
+    },
     /// A cipher suite is unknown.
     #[error("unknown cipher suite {name}; known are {known}")]
     UnknownCipherSuite {

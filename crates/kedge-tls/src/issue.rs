@@ -53,6 +53,15 @@ impl std::fmt::Debug for Issued {
 }
 
 impl Issued {
+    /// Returns the certificate as a chain that ends with the CA, which is given in PEM.
+    #[must_use]
+    pub fn with_authority(self, ca: &str) -> Self {
+        Self {
+            certificate: self.certificate + ca,
+            key: self.key,
+        }
+    }
+
     /// Writes `NAME.pem` and `NAME-key.pem` into a directory, for their owner only, and returns their paths. The key is
     /// written first. A directory that is missing is created, for its owner only.
     ///

@@ -8,6 +8,8 @@
 //! * A certificate makes nobody a node: that needs the secret of the cluster, too. So a CA that signs the certificates of
 //!   clients cannot make nodes.
 //! * A certificate of a node makes nobody a user.
+//! * The CA of the own chain is trusted only if it signed itself: certificates of a public CA make no nodes unless the operator
+//!   says so.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -20,7 +22,7 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::sign::CertifiedKey;
 use rustls::{
-    ClientConfig, DigitallySignedStruct, DistinguishedName, Error, SignatureScheme,
+    ClientConfig, DigitallySignedStruct, DistinguishedName, Error, RootCertStore, SignatureScheme,
     SupportedProtocolVersion,
 };
 use x509_parser::certificate::X509Certificate;
@@ -36,7 +38,8 @@ const SESSIONS_MAX: usize = 256;
 /// TLS between the nodes of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeAuth {
-    /// PEM files with the CAs that sign the certificates of nodes.
+    /// PEM files with the CAs that sign the certificates of nodes. Without one it is the CA that ends the chain of this
+    /// node's certificate.
     pub ca: Vec<PathBuf>,
     /// True if a connection counts as one of a node only if it has shown a certificate of a node.
     pub is_mutual: bool,
@@ -52,8 +55,25 @@ pub(crate) struct OwnIdentity<'a> {
 }
 
 impl NodeAuth {
+    /// Returns the CAs of the certificates of nodes. `path` and `chain` are those of this node's certificate.
+    pub(crate) fn roots(
+        &self,
+        path: &Path,
+        chain: &[CertificateDer<'static>],
+    ) -> Result<Arc<RootCertStore>, TlsError> {
+        let roots = match self.ca.is_empty() {
+            false => files::roots(&self.ca)?,
+            true => own_root(path, chain)?,
+        };
+        Ok(Arc::new(roots))
+    }
+
     /// Returns the configuration for connections to other nodes.
-    pub(crate) fn client_config(&self, own: OwnIdentity<'_>) -> Result<ClientConfig, TlsError> {
+    pub(crate) fn client_config(
+        &self,
+        roots: Arc<RootCertStore>,
+        own: OwnIdentity<'_>,
+    ) -> Result<ClientConfig, TlsError> {
         if self.is_mutual && !uses(&own.chain[0]).as_client {
             return Err(TlsError::Certificate {
                 path: own.path.to_owned(),
@@ -62,7 +82,6 @@ impl NodeAuth {
                         .to_owned(),
             });
         }
-        let roots = Arc::new(files::roots(&self.ca)?);
         let verifier =
             WebPkiServerVerifier::builder_with_provider(roots, own.provider.clone()).build();
         let verifier = verifier.map_err(|error| TlsError::NodeCa(error.to_string()))?;
@@ -74,25 +93,46 @@ impl NodeAuth {
         config.resumption = Resumption::in_memory_sessions(SESSIONS_MAX);
         Ok(config)
     }
+}
 
-    /// Returns the verifier of certificates of nodes. `crl` are the files with revocation lists.
-    pub(crate) fn verifier(
-        &self,
-        crl: &[PathBuf],
-    ) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
-        let roots = Arc::new(files::roots(&self.ca)?);
-        let mut builder = WebPkiClientVerifier::builder_with_provider(roots, provider());
-        if !crl.is_empty() {
-            // The lists may be those of other CAs only.
-            builder = builder
-                .with_crls(files::revocation_lists(crl)?)
-                .only_check_end_entity_revocation()
-                .allow_unknown_revocation_status();
-        }
-        let built = builder.build();
-        let verifier = built.map_err(|error| TlsError::NodeCa(error.to_string()))?;
-        Ok(verifier)
+/// Returns the verifier of certificates of nodes. `crl` are the files with revocation lists.
+pub(crate) fn verifier(
+    roots: Arc<RootCertStore>,
+    crl: &[PathBuf],
+) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
+    let mut builder = WebPkiClientVerifier::builder_with_provider(roots, provider());
+    if !crl.is_empty() {
+        // The lists may be those of other CAs only.
+        builder = builder
+            .with_crls(files::revocation_lists(crl)?)
+            .only_check_end_entity_revocation()
+            .allow_unknown_revocation_status();
     }
+    let built = builder.build();
+    let verifier = built.map_err(|error| TlsError::NodeCa(error.to_string()))?;
+    Ok(verifier)
+}
+
+/// Returns the CA that ends the chain of this node's certificate, if that is one that signed itself. Public CAs hand out
+/// chains that end with one which another CA signed: the next certificate may be of another one, and strangers have
+/// certificates of it.
+fn own_root(path: &Path, chain: &[CertificateDer<'static>]) -> Result<RootCertStore, TlsError> {
+    let missing = || TlsError::NoNodeCa {
+        path: path.to_owned(),
+    };
+    let [.., signed, last] = chain else {
+        return Err(missing());
+    };
+    let (_, root) = X509Certificate::from_der(last).map_err(|_| missing())?;
+    let (_, signed) = X509Certificate::from_der(signed).map_err(|_| missing())?;
+    let name = root.subject().as_raw();
+    let signed_both = root.issuer().as_raw() == name && signed.issuer().as_raw() == name;
+    if !root.is_ca() || !signed_both {
+        return Err(missing());
+    }
+    let mut roots = RootCertStore::empty();
+    roots.add(last.clone())?;
+    Ok(roots)
 }
 
 /// Returns whether a verified chain is one of a node: a certificate that a server can have, by a CA of nodes.

@@ -440,13 +440,15 @@ fn load_nodes(
     let Some(nodes) = &options.nodes else {
         return Ok(None);
     };
-    let client = nodes.client_config(OwnIdentity {
+    let roots = nodes.roots(&options.certificate, chain)?;
+    let own = OwnIdentity {
         path: &options.certificate,
         chain: chain.to_vec(),
         key: private.clone_key(),
         provider: provider.clone(),
         versions: options.min_version.versions(),
-    });
+    };
+    let client = nodes.client_config(roots.clone(), own);
     let client = client.map_err(|error| match error {
         TlsError::Library(error) => refused(options, error),
         error => error,
@@ -454,7 +456,7 @@ fn load_nodes(
     Ok(Some(LoadedNodes {
         current: CurrentNodes {
             client: Arc::new(client),
-            verifier: nodes.verifier(&options.client_auth.crl)?,
+            verifier: node_auth::verifier(roots, &options.client_auth.crl)?,
         },
         are_asked: nodes.is_mutual,
     }))

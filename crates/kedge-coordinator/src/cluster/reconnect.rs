@@ -64,6 +64,7 @@ mod tests {
             revision: None,
             applied: None,
             users: 0,
+            encryption: String::new(),
             release: String::new(),
             restarted_ms,
             levels: LevelRange::default(),

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use kedge_bucket::{Bucket, VbState};
 use kedge_cluster::{ClusterMap, MapBucket, VbucketRole};
 use kedge_node::coordination::{NodeReport, StoreStatus};
-use kedge_tls::ServerTls;
 use serde_json::{Map, Value, json};
 
 use super::ClusterNode;
@@ -50,6 +49,7 @@ impl ClusterNode {
             revision: self.followed.revision(),
             applied: self.followed.applied_revision(),
             users: *self.users.followed().borrow(),
+            encryption: self.followed.access.encryption().to_owned(),
             release: self.followed.release.version.to_owned(),
             restarted_ms: self.restart.age_ms(),
             levels: self.followed.release.levels,
@@ -152,6 +152,7 @@ impl ClusterNode {
                 "applied": about.and_then(|about| about.get("applied")),
                 "users": about.and_then(|about| about.get("users")),
                 "lease": figures.get(&number).and_then(|told| told.get("lease")),
+                "encryption": about.and_then(|about| about.get("encryption")),
                 "release": about.and_then(|about| about.get("release")),
                 "lowestLevel": about.and_then(|about| about.get("lowest_level")),
                 "highestLevel": about.and_then(|about| about.get("highest_level")),
@@ -170,7 +171,7 @@ impl ClusterNode {
             "revision": map.revision,
             "compatibility": level::status(&map, |name| levels_of(&self.followed, &self.peers, name)),
             "coordinator": self.coordinator(),
-            "encryption": self.followed.access.tls().map_or("off", ServerTls::node_encryption),
+            "encryption": self.followed.access.encryption(),
             "orchestrator": orchestrator.map(|(number, _)| map.name(number)),
             "autoFailover": orchestrator.map(|(_, decision)| decision),
             "nodes": nodes.collect::<Vec<_>>(),

@@ -137,3 +137,77 @@ fn renewed_certificate_is_used_for_new_connections_to_nodes() {
     let new = shown(&node);
     assert!(new == node.fingerprint() && new != old);
 }
+
+/// Options of a node without CAs, whose certificate file has these files one after the other.
+fn chained(world: &World, files: &[&str]) -> TlsOptions {
+    let text = |name: &&str| std::fs::read_to_string(world.path(name)).unwrap();
+    let chain: String = files.iter().map(text).collect();
+    std::fs::write(world.path("chain.pem"), chain).unwrap();
+    TlsOptions {
+        certificate: world.path("chain.pem"),
+        nodes: Some(NodeAuth {
+            ca: Vec::new(),
+            is_mutual: true,
+        }),
+        ..world.options()
+    }
+}
+
+#[test]
+fn nodes_trust_the_ca_that_ends_their_own_chain() {
+    let (world, other) = (World::new(), World::new());
+    let one = open(chained(&world, &["node.pem", "ca.pem"])).unwrap();
+    let two = open(chained(&world, &["node.pem", "ca.pem"])).unwrap();
+    let (session, _) = handshake(&one, client_of(&two), "localhost").unwrap();
+    assert!(one.is_node(&session));
+    // It is the same as naming the CA.
+    let named = open(nodes(&world, true)).unwrap();
+    let (session, _) = handshake(&named, client_of(&one), "localhost").unwrap();
+    assert!(named.is_node(&session));
+    let stranger = open(chained(&other, &["node.pem", "ca.pem"])).unwrap();
+    handshake(&one, client_of(&stranger), "localhost").unwrap_err();
+    handshake(&stranger, client_of(&one), "localhost").unwrap_err();
+}
+
+#[test]
+fn chain_without_a_ca_that_signed_itself_makes_nobody_a_node() {
+    let world = World::new();
+    let refused = |files: &[&str]| {
+        let error = open(chained(&world, files)).unwrap_err().to_string();
+        assert!(
+            error.contains("chain.pem does not end") && error.contains("cluster_ca"),
+            "{files:?}: {error}"
+        );
+    };
+    refused(&["node.pem"]);
+    world.node("other", SystemTime::now());
+    refused(&["node.pem", "other.pem"]);
+    let ca = new_authority("Other CA", 30, SystemTime::now()).unwrap();
+    ca.write(world.dir.path(), "strange-ca").unwrap();
+    refused(&["node.pem", "strange-ca.pem"]);
+    // An intermediate CA, as the chains of public CAs end with one.
+    let dir = world.dir.path();
+    tests::run_openssl(
+        dir,
+        "req -new -subj /CN=between -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout between-key.pem -out \
+         between.csr",
+    );
+    std::fs::write(world.path("ca.ext"), "basicConstraints=critical,CA:TRUE\n").unwrap();
+    tests::run_openssl(
+        dir,
+        "x509 -req -in between.csr -CA ca.pem -CAkey ca-key.pem -days 2 -extfile ca.ext -out between.pem",
+    );
+    let key = |name: &str| std::fs::read_to_string(world.path(name)).unwrap();
+    let between = (key("between.pem"), key("between-key.pem"));
+    let request = Request {
+        usage: Usage::Node,
+        common_name: "db1".to_owned(),
+        names: vec!["localhost".to_owned()],
+        days: 1,
+    };
+    let issued = issue((&between.0, &between.1), &request, SystemTime::now()).unwrap();
+    issued.write(dir, "node").unwrap();
+    refused(&["node.pem", "between.pem"]);
+    // With the root it is a chain of a CA of the operator's own.
+    open(chained(&world, &["node.pem", "between.pem", "ca.pem"])).unwrap();
+}

@@ -363,17 +363,15 @@ fn check_tls(settings: &Settings) -> Result<(), SettingsError> {
 }
 
 /// Returns the rules of TLS between nodes.
-fn rules_of_cluster(settings: &Settings) -> [SettingRule; 7] {
+fn rules_of_cluster(settings: &Settings) -> [SettingRule; 6] {
     let in_cluster = !settings.coordinator.is_empty();
     let encrypts = settings.cluster_encryption != ClusterEncryption::Off;
     let is_missing = |port| port == MaybePort::Off && in_cluster && !encrypts;
     let is_off = |port| port == MaybePort::Off && encrypts;
     let is_auto = settings.tls == TlsMode::Auto && in_cluster;
-    let has_ca = !settings.cluster_ca.0.is_empty() || !settings.client_ca.0.is_empty();
     let for_nodes = "the nodes of a cluster reach each other on it, unless cluster_encryption is tls or mutual_tls";
     let own_ca =
         "the nodes cannot verify certificates that sign themselves: give tls_cert and tls_key";
-    let no_ca = "give the CAs of the nodes' certificates in cluster_ca, or in client_ca";
     let for_others = "the other nodes reach this one on it";
     [
         ("kv_port", is_missing(settings.kv_port), for_nodes),
@@ -384,7 +382,6 @@ fn rules_of_cluster(settings: &Settings) -> [SettingRule; 7] {
             NEEDS_TLS,
         ),
         ("cluster_encryption", encrypts && is_auto, own_ca),
-        ("cluster_ca", encrypts && in_cluster && !has_ca, no_ca),
         ("kv_tls_port", is_off(settings.kv_tls_port), for_others),
         ("mgmt_tls_port", is_off(settings.mgmt_tls_port), for_others),
     ]
@@ -495,15 +492,11 @@ mod tests {
         let node = ["--coordinator", "embedded:x", "--node-name", "n"];
         let files = ["--tls-cert", "a", "--tls-key", "b"];
         let encrypted = ["--cluster-encryption", "tls"];
-        let table: [(Vec<&str>, &str); 12] = [
+        let table: [(Vec<&str>, &str); 11] = [
             (encrypted.to_vec(), "cluster_encryption: it needs TLS"),
             (
                 [auto, &node, &encrypted].concat(),
                 "cluster_encryption: the nodes cannot verify",
-            ),
-            (
-                [&files[..], &node, &encrypted].concat(),
-                "cluster_ca: give the CAs of the nodes' certificates",
             ),
             (
                 with(&["--cluster-encryption=mutual_tls", "--kv-tls-port=off"]),

@@ -231,7 +231,7 @@ settings! {
     cluster_encryption: ClusterEncryption = ClusterEncryption::Off,
         "Encryption of the connections to other nodes of the cluster. `off`: they go to the ports without TLS. `tls`: they go to the ports of TLS, and the certificates of the other nodes have to be of `cluster_ca` and for their hosts. `mutual_tls`: as `tls`, and another node is accepted only with a certificate of `cluster_ca` whose extended key usage has serverAuth and clientAuth. All nodes need TLS before the first one gets `tls`, and `tls` before the first one gets `mutual_tls`. It is what clusterEncryptionLevel is to Couchbase.";
     cluster_ca: Words = Words::default(),
-        "PEM files with the CAs that sign the certificates of the cluster's nodes, separated by commas. Empty: those of `client_ca`.", default_note = "those of `client_ca`";
+        "PEM files with the CAs that sign the certificates of the cluster's nodes, separated by commas. Empty: those of `client_ca`, or else the CA that ends the chain of `tls_cert`, if it signed itself.", default_note = "those of `client_ca`, or the CA in `tls_cert`";
     auto_failover_timeout: Duration = Duration::from_secs(5),
         "Time after which a node of a cluster counts as down, 1 s to 120 s. It is also the time of a node's lease: a node that cannot renew it for so long serves no clients. It holds until the settings of automatic failover are first changed, which are those of all nodes.";
     lease_tolerated_pause: Duration = Duration::ZERO,

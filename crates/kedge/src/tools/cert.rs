@@ -31,7 +31,7 @@ enum CertCommand {
         #[arg(long, default_value_t = 3650, value_parser = clap::value_parser!(u32).range(1..=36_500))]
         days: u32,
     },
-    /// Make the certificate of a node, signed by the CA: NAME.pem and NAME-key.pem
+    /// Make the certificate of a node, signed by the CA: NAME.pem, which ends with the CA, and NAME-key.pem
     Node {
         /// Name of the node, and of the files
         name: String,
@@ -148,7 +148,13 @@ fn make(
         names: names.to_vec(),
         days: signed.days,
     };
-    let issued = issue((&read(&ca)?, &read(&key)?), &request, now)?;
+    let ca = read(&ca)?;
+    let issued = issue((&ca, &read(&key)?), &request, now)?;
+    let issued = match usage {
+        // Nodes trust the CA that ends their chain.
+        Usage::Node => issued.with_authority(&ca),
+        Usage::Client => issued,
+    };
     write(&issued, dir, name)
 }
 

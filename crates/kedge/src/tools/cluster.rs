@@ -430,6 +430,7 @@ fn describe(status: &Value) -> String {
     let mut out = format!("map {}\n", number(status, "/revision/rev"));
     out.push_str(&compatibility(status));
     out.push_str(&orchestrator(status));
+    out.push_str(&encryption(status));
     out.push('\n');
     out.push_str(&nodes_table(status));
     for bucket in list(status, "buckets") {
@@ -467,6 +468,29 @@ fn compatibility(status: &Value) -> String {
         (false, waits) => format!(", waits for the newer release of {}", waits.join(", ")),
     };
     format!("compatibility level {}{why}\n", number(of, "/level"))
+}
+
+/// Returns the line of the encryption between nodes; empty if no node uses it.
+fn encryption(status: &Value) -> String {
+    let mut modes: Vec<(&str, Vec<&str>)> = Vec::new();
+    for node in list(status, "nodes") {
+        let (mode, name) = (text(node, "encryption"), text(node, "name"));
+        match modes.iter_mut().find(|(known, _)| *known == mode) {
+            Some((_, names)) => names.push(name),
+            None => modes.push((mode, vec![name])),
+        }
+    }
+    modes.retain(|(mode, _)| !mode.is_empty());
+    let shown = match &*modes {
+        [] | [("off", _)] => return String::new(),
+        [(mode, _)] => (*mode).to_owned(),
+        several => {
+            let each = several.iter();
+            let each = each.map(|(mode, names)| format!("{mode} of {}", names.join(", ")));
+            each.collect::<Vec<_>>().join("; ")
+        }
+    };
+    format!("encryption between nodes: {shown}\n")
 }
 
 /// Returns the lines of the orchestrator and of automatic failover; empty without an orchestrator.
@@ -627,6 +651,15 @@ mod tests {
         status["compatibility"]["isHeld"] = true.into();
         let line = "compatibility level 1, held: kedge cluster level --raise ends that\n";
         assert_eq!(compatibility(&status), line);
+        status["nodes"][0]["encryption"] = "off".into();
+        assert_eq!(encryption(&status), "", "nobody uses it");
+        status["nodes"][0]["encryption"] = "tls".into();
+        // One that is down says nothing.
+        assert_eq!(encryption(&status), "encryption between nodes: tls\n");
+        status["nodes"][1]["encryption"] = "off".into();
+        let line = "encryption between nodes: tls of n_0; off of n_1\n";
+        assert_eq!(encryption(&status), line);
+        assert!(describe(&status).contains(line));
         status["buckets"][0]["wantedReplicas"] = 2.into();
         assert!(describe(&status).contains("with 1 replicas, to be 2; 64 miss a copy"));
     }
