@@ -4,7 +4,8 @@ use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc;
+use std::sync::Mutex;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -17,10 +18,52 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) const USER: &str = "Administrator";
 pub(crate) const PASSWORD: &str = "secret-of-the-test";
 
+/// A process whose standard output is read line by line. Dropping it kills it.
+#[derive(Debug)]
+pub(crate) struct LineProcess {
+    pub(crate) child: Child,
+    lines: Mutex<Receiver<String>>,
+}
+
+impl LineProcess {
+    pub(crate) fn spawn(command: &mut Command) -> Self {
+        let mut child = command.spawn().expect("the command starts");
+        let stdout = child.stdout.take().expect("stdout is piped");
+        let (sender, lines) = mpsc::channel();
+        thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                let _ = sender.send(line);
+            }
+        });
+        Self {
+            child,
+            lines: Mutex::new(lines),
+        }
+    }
+
+    /// Waits for the next line, at most [`PATIENCE`].
+    pub(crate) fn line(&self) -> Result<String, RecvTimeoutError> {
+        self.lines.lock().expect("no panic").recv_timeout(PATIENCE)
+    }
+
+    /// Ends it as `kill -9` does.
+    pub(crate) fn kill(&mut self) {
+        // It may have ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for LineProcess {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
 /// A running server. Dropping it kills it.
 #[derive(Debug)]
 pub(crate) struct Server {
-    child: Child,
+    process: LineProcess,
     stderr: Option<JoinHandle<String>>,
     pub(crate) kv: SocketAddr,
     pub(crate) mgmt: SocketAddr,
@@ -92,21 +135,14 @@ impl Server {
 
     /// Starts a command and waits for its `ready` line; the error is what it said instead.
     pub(crate) fn spawn(mut command: Command) -> Result<Self, String> {
-        let mut child = command.spawn().expect("the command starts");
-        let stdout = child.stdout.take().expect("stdout is piped");
-        let mut stderr = child.stderr.take().expect("stderr is piped");
+        let mut process = LineProcess::spawn(&mut command);
+        let mut stderr = process.child.stderr.take().expect("stderr is piped");
         let stderr = thread::spawn(move || {
             let mut text = String::new();
             let _ = stderr.read_to_string(&mut text);
             text
         });
-        let (lines, ready) = mpsc::channel();
-        thread::spawn(move || {
-            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                let _ = lines.send(line);
-            }
-        });
-        let line = ready.recv_timeout(PATIENCE);
+        let line = process.line();
         let address = |name: &str| {
             let line = line.as_ref().ok()?;
             let word = line
@@ -118,7 +154,7 @@ impl Server {
         let (kv, mgmt, memcached) = (address("kv="), address("mgmt="), address("memcached="));
         if let (Some(kv), Some(mgmt), Some(memcached)) = (kv, mgmt, memcached) {
             return Ok(Self {
-                child,
+                process,
                 stderr: Some(stderr),
                 kv,
                 mgmt,
@@ -128,8 +164,8 @@ impl Server {
                 mgmts: address("mgmts="),
             });
         }
-        let _ = child.kill();
-        let status = child.wait();
+        process.kill();
+        let status = process.child.wait();
         Err(format!(
             "{line:?}, {status:?}: {}",
             stderr.join().unwrap_or_default()
@@ -137,34 +173,33 @@ impl Server {
     }
 
     pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
+        self.process.child.id()
     }
 
     /// Sends a signal.
     pub(crate) fn signal(&self, signal: rustix::process::Signal) {
-        let pid = rustix::process::Pid::from_child(&self.child);
+        let pid = rustix::process::Pid::from_child(&self.process.child);
         rustix::process::kill_process(pid, signal).expect("the process is ours");
     }
 
     /// Kills it as `kill -9` does.
     pub(crate) fn kill(mut self) {
-        self.child.kill().expect("the process is ours");
-        self.child.wait().expect("the process is ours");
+        let child = &mut self.process.child;
+        child.kill().expect("the process is ours");
+        child.wait().expect("the process is ours");
     }
 
     /// Waits for its end, at most [`PATIENCE`]. Returns how it ended and what it wrote to standard error.
     pub(crate) fn wait(mut self) -> (ExitStatus, String) {
-        let status = wait_for(&mut self.child);
+        let status = wait_for(&mut self.process.child);
         let stderr = self.stderr.take().expect("the end is waited for once");
         (status, stderr.join().expect("reading does not panic"))
     }
 
     /// Returns whether the process is running.
     pub(crate) fn is_alive(&mut self) -> bool {
-        self.child
-            .try_wait()
-            .expect("the process is ours")
-            .is_none()
+        let ended = self.process.child.try_wait();
+        ended.expect("the process is ours").is_none()
     }
 
     /// Resident memory in bytes.
@@ -210,13 +245,6 @@ pub(crate) fn connect_to(kv: SocketAddr, password: &str) -> Result<ClientConnect
         ..administrator()
     };
     ClientConnection::ready(&kv.ip().to_string(), kv.port(), &login, "default", PATIENCE)
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 /// Names of the threads of a process, as `top -H` shows them.
