@@ -28,6 +28,7 @@ mod auto_failover;
 mod backend;
 mod bucket_form;
 mod buckets;
+mod certificates;
 mod cluster;
 mod cluster_audit;
 mod collections;

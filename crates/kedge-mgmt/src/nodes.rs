@@ -12,11 +12,17 @@ use super::reply::{EarlyReply, Handled, ok};
 use super::request_context::RequestContext;
 
 /// Returns the names of all nodes, `HOST:PORT` of their management, in the order of the map.
-fn hostnames(cluster: &ClusterSnapshot, host: &str) -> Vec<String> {
+pub(crate) fn hostnames(cluster: &ClusterSnapshot, host: &str) -> Vec<String> {
     let nodes = cluster.nodes().list.iter();
     nodes
         .map(|node| socket_text(node.host(host), node.ports.mgmt_listed()))
         .collect()
+}
+
+/// Returns the index of the node with that name.
+pub(crate) fn position(hostnames: &[String], name: &str) -> Option<usize> {
+    let mut names = hostnames.iter();
+    names.position(|known| known.eq_ignore_ascii_case(name))
 }
 
 fn entry(bucket: &str, hostname: &str) -> Value {
@@ -42,10 +48,7 @@ impl RequestContext {
     /// Returns the index in the map of the node with that name.
     fn node_named(&self, cluster: &ClusterSnapshot, name: &str) -> Result<usize, EarlyReply> {
         let hostnames = hostnames(cluster, &self.host);
-        let mut names = hostnames.iter();
-        names
-            .position(|known| known.eq_ignore_ascii_case(name))
-            .ok_or_else(EarlyReply::no_such_resource)
+        position(&hostnames, name).ok_or_else(EarlyReply::no_such_resource)
     }
 }
 

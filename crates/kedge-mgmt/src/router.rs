@@ -16,9 +16,9 @@ use super::reply::{EarlyReply, Handled};
 use super::request_context::{PeerConnection, RequestContext};
 use super::state::HttpState;
 use super::{
-    auth, auto_failover, buckets, cluster, cluster_audit, collections, compaction, encryption,
-    groups, hosts, jwt, kedge, ldap, membership, metrics, nodes, password_policy, permissions,
-    pools, ready, rebalance, security_headers, server_groups, threads, tls, users,
+    auth, auto_failover, buckets, certificates, cluster, cluster_audit, collections, compaction,
+    encryption, groups, hosts, jwt, kedge, ldap, membership, metrics, nodes, password_policy,
+    permissions, pools, ready, rebalance, security_headers, server_groups, threads, tls, users,
 };
 
 /// The service that handles requests. A clone is cheap.
@@ -86,6 +86,11 @@ fn pool_routes() -> Routes {
             get(pools::terse_cluster_info),
         )
         .route("/pools/default/certificate", get(tls::certificate))
+        .route("/pools/default/certificates", get(certificates::all))
+        .route(
+            "/pools/default/certificate/node/{node}",
+            get(certificates::of_node),
+        )
         .route("/pools/default/trustedCAs", get(tls::trusted_cas))
         .route(
             "/pools/default/trustedCAs/{id}",

@@ -17,6 +17,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
+use super::certificates;
 use super::reply::{EarlyReply, Handled, ok, ok_typed};
 use super::request_context::{RequestContext, ShownCertificate};
 
@@ -117,10 +118,7 @@ impl RequestContext {
 /// `GET /kedge/tls`: the certificate of this node.
 pub(crate) async fn status(call: RequestContext) -> Handled {
     call.caller.require(Privilege::Inspect, None)?;
-    let tls = call.tls()?;
-    let mut status = serde_json::to_value(tls.status()).unwrap_or_default();
-    status["expiresInSeconds"] = tls.expires_in(SystemTime::now()).into();
-    ok(&status)
+    ok(&certificates::own(call.tls()?))
 }
 
 /// Returns the reply to a reload.

@@ -74,6 +74,8 @@ struct ReloadState {
 struct Current {
     config: Arc<ServerConfig>,
     certificate: CertificateInfo,
+    /// The certificate of the server itself.
+    leaf: CertificateDer<'static>,
     /// The last certificate that clients receive: that of the CA, if the file has it.
     last: CertificateDer<'static>,
     auth: ClientAuth,
@@ -328,6 +330,12 @@ impl ServerTls {
         pem(&self.0.current.load().last)
     }
 
+    /// The certificate in PEM, without those of CAs.
+    #[must_use]
+    pub fn certificate_pem(&self) -> String {
+        pem(&self.0.current.load().leaf)
+    }
+
     /// Seconds until the certificate expires; negative afterwards.
     #[must_use]
     pub fn expires_in(&self, now: SystemTime) -> i64 {
@@ -392,7 +400,7 @@ fn load(options: &TlsOptions, auth: &ClientAuth, now: SystemTime) -> Result<Curr
     let chain = files::certificates(&options.certificate)?;
     let certificate = CertificateInfo::of_der(&options.certificate, &chain[0])?;
     certificate.check_valid(&options.certificate, now)?;
-    let last = chain[chain.len() - 1].clone();
+    let (leaf, last) = (chain[0].clone(), chain[chain.len() - 1].clone());
     let private = key::read(&options.key, &options.passphrase)?;
     let provider = provider_with(&options.cipher_suites, options.min_version)?;
     let versions = options.min_version.versions();
@@ -418,6 +426,7 @@ fn load(options: &TlsOptions, auth: &ClientAuth, now: SystemTime) -> Result<Curr
     Ok(Current {
         config: Arc::new(config),
         certificate,
+        leaf,
         last,
         auth: auth.clone(),
         nodes: nodes.map(|nodes| nodes.current),

@@ -1,6 +1,6 @@
 //! TLS between the nodes of a cluster of real processes, seen from outside.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime};
 
 use base64::Engine as _;
@@ -208,4 +208,31 @@ fn cluster_run_with_tls_auto_encrypts_between_its_nodes() {
     let accepted: u64 = accepted.expect("a metric").parse().expect("a number");
     assert!(accepted > 0);
     assert!(dir.path().join("tls/ca.pem").exists());
+    check_certificates(dir.path(), &cluster);
+}
+
+/// Checks that any node has the certificates of all nodes.
+fn check_certificates(dir: &Path, cluster: &Cluster) {
+    let text = |node: usize| {
+        let file = dir.join(format!("n_{node}/tls.pem"));
+        std::fs::read_to_string(file).expect("a file")
+    };
+    let json = |path: &str| cluster.http(1).json(path).expect("a reply");
+    let all = json("/pools/default/certificates");
+    assert_eq!(all.as_array().map(Vec::len), Some(3), "{all}");
+    for node in 0..3 {
+        let (entry, name) = (&all[node], cluster.mgmt(node).to_string());
+        assert_eq!(entry["node"], name);
+        assert_eq!(entry["subject"], format!("CN=n_{node}"));
+        assert_eq!(entry["type"], "uploaded");
+        let pem = entry["pem"].as_str().expect("a text");
+        assert!(text(node).starts_with(pem), "{pem}");
+        let expires = entry["expires"].as_str().expect("a text");
+        assert!(expires.ends_with(".000Z"), "{expires}");
+        let one = json(&format!("/pools/default/certificate/node/{name}"));
+        assert_eq!(one, *entry);
+    }
+    let unknown = "/pools/default/certificate/node/127.0.0.1:1";
+    let reply = cluster.http(1).send("GET", unknown, &[]);
+    assert_eq!(reply.expect("a reply").code, 404);
 }
