@@ -28,6 +28,7 @@ mod faults;
 mod file_copies;
 mod file_copies_collections;
 mod floods;
+mod handshake_storm;
 mod health;
 mod histories;
 mod hostile;

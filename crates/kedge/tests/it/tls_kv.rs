@@ -10,7 +10,7 @@ use crate::floods::raise_file_limit;
 use crate::process::{PASSWORD, PATIENCE, Server, USER, kedge, run};
 
 /// A server with TLS on free ports, whose certificate is one of its own CA.
-fn start(dir: &Path, more: &[&str]) -> Server {
+pub(crate) fn start(dir: &Path, more: &[&str]) -> Server {
     let flags = [
         "--tls=auto",
         "--kv-tls-port=0",
@@ -90,7 +90,7 @@ fn load_runs_over_tls() {
 }
 
 /// The memory of a process that was its own at most, in KiB.
-fn peak_kib(server: &Server) -> u64 {
+pub(crate) fn peak_kib(server: &Server) -> u64 {
     let path = format!("/proc/{}/status", server.pid());
     let status = std::fs::read_to_string(path).expect("the process runs");
     let line = status.lines().find(|line| line.starts_with("VmHWM:"));
