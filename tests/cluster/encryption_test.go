@@ -111,3 +111,52 @@ func TestEncryptionChangesWithoutErrors(t *testing.T) {
 	}
 	load.finish(t)
 }
+
+// A node of which the others have the release before, whose map has no ports of TLS, serves TLS to clients and reaches the others
+// without it. With TLS it reaches nobody, says why, and goes back. The map has the ports as soon as the last node has the newer
+// release, without another restart. Clients see no error.
+func TestEncryptionNeedsTheNewerReleaseOnAllNodes(t *testing.T) {
+	t.Parallel()
+	older := olderRelease(t)
+	directory := t.TempDir()
+	store := embedded(directory)
+	var all nodes
+	for number := range 3 {
+		all = append(all, newMember(t, store, directory, number, nil))
+		all[number].release = older
+	}
+	all.form(t, 2)
+	members := all.tlsMembers(t)
+	load := startClients(t, all, allLevels...)
+	load.more(t, 200)
+	first := members[0]
+	all.drain(t, first.node, load)
+	first.release = ""
+	first.restartWith(t, "tls", true)
+	until(t, "it says why it reaches nobody", func() bool {
+		return strings.Contains(first.log(), "all nodes of a cluster need the same cluster_encryption")
+	})
+	load.more(t, 200)
+	first.restartWith(t, "off", true)
+	all.takeBack(t, first.node, load)
+	for _, member := range members[1:] {
+		all.drain(t, member.node, load)
+		member.release = ""
+		member.restartWith(t, "off", true)
+		all.takeBack(t, member.node, load)
+	}
+	until(t, "the level is raised", func() bool { return all[0].compatibility(t).Level == 2 })
+	all.areEncrypted(t, "off", true)
+	all.drain(t, first.node, load)
+	first.restartWith(t, "tls", true)
+	all.takeBack(t, first.node, load)
+	until(t, "it reaches all by TLS", func() bool {
+		for _, member := range first.encryption(t) {
+			if !member.Up {
+				return false
+			}
+		}
+		return first.encryption(t)[0].Encryption == "tls"
+	})
+	load.finish(t)
+}
