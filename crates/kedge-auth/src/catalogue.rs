@@ -65,7 +65,7 @@ pub enum RoleKind {
 }
 
 /// The parameters that a role takes in brackets.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Extent {
     /// None: the role applies to the node as such, and to no bucket.
     Node,
@@ -187,14 +187,6 @@ impl RoleKind {
     #[must_use]
     pub fn name(self) -> &'static str {
         self.spec().role
-    }
-
-    /// Returns whether users with this role can grant rights to others: only an `admin` creates and changes such users.
-    #[must_use]
-    pub fn is_guarded(self) -> bool {
-        self.spec()
-            .grants
-            .allow(Privileges::of(&[Privilege::Users]))
     }
 }
 

@@ -6,6 +6,7 @@
 //! | `common` | `version` of the documents (2, or 1 without anything external), `cluster`, `generation`, `revision`, `fallback_salt_key`, `iterations`, `ldap`, `jwt` |
 //! | `GENERATION/local/USER` | a user, as in the [stored form](crate::UserStore::to_json), without the argon2id hash |
 //! | `GENERATION/groups/GROUP` | a group, as there |
+//! | `GENERATION/roles/ROLE` | a role that an administrator has defined, as there |
 //! | `GENERATION/external/USER` | an external user, as there |
 //!
 //! Only documents of the generation that `common` names are valid. More changes than are made together are written as another
@@ -22,11 +23,13 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
+use crate::audit_settings::AuditSettings;
 use crate::error::{AuthError, StoreProblem};
 use crate::external::{ExternalUserDoc, ExternalUsers, JwtSettings, LdapSettings, read_users};
-use crate::group::is_reserved;
+use crate::names::is_reserved;
 use crate::persist::{
-    GroupDoc, StoreParts, UserDoc, decode_fallback_key, encode, malformed, sane_iterations,
+    CustomRoleDoc, GroupDoc, StoreParts, UserDoc, decode_fallback_key, encode, malformed,
+    sane_iterations,
 };
 use crate::policy::PasswordPolicy;
 use crate::shared::UsersRevision;
@@ -37,6 +40,7 @@ pub const COMMON_DOCUMENT: &str = "common";
 /// The second parts of the names of the other documents.
 const LOCAL: &str = "local";
 const GROUPS: &str = "groups";
+const ROLES: &str = "roles";
 const EXTERNAL: &str = "external";
 /// The newest version of the documents.
 const DOCUMENTS_VERSION: u64 = 2;
@@ -57,6 +61,8 @@ struct CommonDoc {
     iterations: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     password_policy: Option<PasswordPolicy>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    audit: Option<AuditSettings>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     ldap: Option<LdapSettings>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -97,6 +103,7 @@ impl UserStore {
             fallback_salt_key: encode(&*self.fallback_salt_key),
             iterations: self.iterations,
             password_policy: self.password_policy.clone(),
+            audit: self.audit.clone(),
             ldap: self.external.ldap.as_deref().cloned(),
             jwt: self.external.jwt.as_deref().cloned(),
         };
@@ -105,6 +112,10 @@ impl UserStore {
         for (id, user) in self.users.iter().filter(|(id, _)| !is_reserved(id)) {
             let name = format!("{generation}/{LOCAL}/{id}");
             documents.insert(name, json(&UserDoc::from(user).without_hash()));
+        }
+        for role in self.custom_roles.values() {
+            let name = format!("{generation}/{ROLES}/{}", role.name());
+            documents.insert(name, json(&CustomRoleDoc::from(&**role)));
         }
         for group in self.groups.iter().filter(|(name, _)| !is_reserved(name)) {
             let name = format!("{generation}/{GROUPS}/{}", group.0);
@@ -136,11 +147,12 @@ impl UserStore {
         let parts = StoreParts {
             users: of_kind(documents, &common, LOCAL, UserDoc::id)?,
             groups: of_kind(documents, &common, GROUPS, GroupDoc::name)?,
+            roles: of_kind(documents, &common, ROLES, CustomRoleDoc::name)?,
         };
-        let (mut users, groups) = parts.read()?;
+        let (mut users, groups, custom_roles) = parts.read()?;
         let external = of_kind(documents, &common, EXTERNAL, ExternalUserDoc::id)?;
         let external = ExternalUsers {
-            users: read_users(external, &groups)?,
+            users: read_users(external, &groups, &custom_roles)?,
             ldap: common.ldap.map(Arc::new),
             jwt: common.jwt.map(Arc::new),
         };
@@ -149,10 +161,12 @@ impl UserStore {
         Ok(Some(Self {
             users,
             groups,
+            custom_roles,
             external,
             fallback_salt_key: decode_fallback_key(&common.fallback_salt_key)?,
             iterations: sane_iterations(common.iterations)?,
             password_policy: common.password_policy,
+            audit: common.audit,
             shared: Some(UsersRevision {
                 cluster: common.cluster,
                 generation: common.generation,

@@ -3,7 +3,7 @@
 use thiserror::Error;
 
 use crate::limits::{
-    DISPLAY_NAME_BYTES_MAX, GROUPS_MAX, GROUPS_PER_USER_MAX, HASH_MEMORY_KIB_MAX,
+    CUSTOM_ROLES_MAX, DISPLAY_NAME_BYTES_MAX, GROUPS_MAX, GROUPS_PER_USER_MAX, HASH_MEMORY_KIB_MAX,
     HASH_MEMORY_KIB_MIN, HASH_PASSES_MAX, HASH_PASSES_MIN, ITERATIONS_MAX, ITERATIONS_MIN,
     PASSWORD_BYTES_MAX, RESERVED_PREFIX, ROLES_PER_USER_MAX, USER_NAME_BYTES_MAX, USERS_MAX,
 };
@@ -64,6 +64,23 @@ pub enum AuthError {
         /// The error.
         problem: RoleProblem,
     },
+    /// The name of a defined role is invalid.
+    #[error("bad role name: {0}")]
+    BadRoleName(UserNameProblem),
+    /// The definition of a role is invalid.
+    #[error("bad role definition: {0}")]
+    BadRoleDefinition(RoleDefinitionProblem),
+    /// The role cannot be removed, or change its extent, while a user or group has it.
+    #[error("the role {role:?} is in use: {by} has it")]
+    RoleInUse {
+        /// The role.
+        role: String,
+        /// A user or group that has it.
+        by: String,
+    },
+    /// The store has too many defined roles.
+    #[error("too many roles: the limit is {CUSTOM_ROLES_MAX} that are defined")]
+    TooManyCustomRoles,
     /// A user would have too many roles.
     #[error("too many roles: the limit is {ROLES_PER_USER_MAX} per user")]
     TooManyRoles,
@@ -184,6 +201,26 @@ pub enum RoleProblem {
     ScopeName,
 }
 
+/// The reason why the definition of a role is invalid.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum RoleDefinitionProblem {
+    /// There is a role of that name in the catalogue.
+    #[error("there is a role of this name already, which is not defined by users")]
+    InCatalogue,
+    /// There is no such privilege that a role can grant.
+    #[error("there is no privilege {0:?} that a role can grant")]
+    Privilege(String),
+    /// The privilege has no meaning for a part of what it is about.
+    #[error("the privilege {privilege:?} is for a {extent} as a whole")]
+    Extent {
+        /// The privilege.
+        privilege: &'static str,
+        /// The smallest extent of a role that grants it.
+        extent: &'static str,
+    },
+}
+
 /// The reason why a stored form is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[non_exhaustive]
@@ -212,4 +249,7 @@ pub enum StoreProblem {
     /// A group occurs twice.
     #[error("a group is there twice")]
     DuplicateGroup,
+    /// A defined role occurs twice, or its extent is unknown.
+    #[error("a role is defined twice, or for nothing that is known")]
+    Role,
 }

@@ -10,14 +10,13 @@ use std::fmt;
 
 use zeroize::Zeroizing;
 
-use crate::error::{AuthError, UserNameProblem};
+use crate::error::AuthError;
 use crate::external::external_name;
-use crate::limits::{
-    DISPLAY_NAME_BYTES_MAX, GROUPS_MAX, GROUPS_PER_USER_MAX, RESERVED_PREFIX, USER_NAME_BYTES_MAX,
-};
+use crate::limits::{DISPLAY_NAME_BYTES_MAX, GROUPS_MAX, GROUPS_PER_USER_MAX};
+use crate::names::{check_group_name, check_text, check_unreserved};
 use crate::privilege::{Privilege, Privileges};
 use crate::roles::Roles;
-use crate::store::{User, UserStore, check_text};
+use crate::store::{User, UserStore};
 
 /// Named roles that users can share.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -202,12 +201,15 @@ impl UserStore {
         if self.groups.len() >= GROUPS_MAX && !self.groups.contains_key(name) {
             return Err(AuthError::TooManyGroups);
         }
+        let roles = change.roles.clone();
+        let roles = roles.map(|roles| roles.resolved(&self.custom_roles));
+        let roles = roles.transpose()?;
         let group = self.groups.entry(name.to_owned()).or_default();
         if let Some(description) = &change.description {
             group.description.clone_from(description);
         }
-        if let Some(roles) = &change.roles {
-            group.roles.clone_from(roles);
+        if let Some(roles) = roles {
+            group.roles = roles;
         }
         if let Some(reference) = &change.ldap_group_ref {
             group.ldap_group_ref.clone_from(reference);
@@ -257,42 +259,9 @@ pub(crate) fn known_groups(
     Ok(names)
 }
 
-/// Returns whether a name of a user or group is reserved for the server, such as the user as which nodes of a cluster
-/// log in to each other. Nobody creates, changes or removes these.
-#[must_use]
-pub fn is_reserved(name: &str) -> bool {
-    name.starts_with(RESERVED_PREFIX)
-}
-
-pub(crate) fn check_unreserved(name: &str) -> Result<(), AuthError> {
-    match is_reserved(name) {
-        true => Err(AuthError::ReservedName(name.to_owned())),
-        false => Ok(()),
-    }
-}
-
 pub(crate) fn guard(roles: &Roles, by: Privileges) -> Result<(), AuthError> {
     if roles.are_guarded() && !by.allow(Privileges::of(&[Privilege::Admin])) {
         return Err(AuthError::Guarded);
     }
     Ok(())
-}
-
-/// Checks a group name: letters, digits, `-`, `_` and `.`, beginning with a letter or digit.
-pub(crate) fn check_group_name(name: &str) -> Result<(), AuthError> {
-    let bad = |problem| Err(AuthError::BadGroupName(problem));
-    let Some(first) = name.chars().next() else {
-        return bad(UserNameProblem::Empty);
-    };
-    if name.len() > USER_NAME_BYTES_MAX {
-        return bad(UserNameProblem::TooLong(USER_NAME_BYTES_MAX));
-    }
-    if !first.is_alphanumeric() {
-        return bad(UserNameProblem::Forbidden(first));
-    }
-    let is_fine = |c: char| c.is_alphanumeric() || "-_.".contains(c);
-    match name.chars().find(|&c| !is_fine(c)) {
-        Some(c) => bad(UserNameProblem::Forbidden(c)),
-        None => Ok(()),
-    }
 }

@@ -38,11 +38,13 @@
 //! # Ok::<(), kedge_auth::AuthError>(())
 //! ```
 
+mod audit_settings;
 mod auth_file;
 mod cache;
 mod catalogue;
 mod client;
 mod credential;
+mod custom_role;
 mod documents;
 mod error;
 mod external;
@@ -51,31 +53,37 @@ mod hash;
 mod limits;
 mod mechanism;
 mod message;
+mod names;
 mod node_proof;
 mod password_hash;
 mod persist;
 mod policy;
 mod privilege;
 mod random;
+mod role_definitions;
 mod roles;
 mod server;
 mod shared;
 mod store;
 
+pub use audit_settings::{AuditSettings, AuditUser};
 pub use auth_file::{AuthFile, AuthFileError};
 pub use catalogue::{RoleInfo, RoleKind, roles_catalogue};
 pub use client::{ClientSession, ClientStep};
+pub use custom_role::{CustomRole, CustomRoleInfo, CustomRoles, RoleExtent};
 pub use documents::{COMMON_DOCUMENT, UserDocuments};
-pub use error::{AuthError, PasswordProblem, RoleProblem, StoreProblem, UserNameProblem};
+pub use error::{
+    AuthError, PasswordProblem, RoleDefinitionProblem, RoleProblem, StoreProblem, UserNameProblem,
+};
 pub use external::{
     ClaimProblem, EXTERNAL_PREFIX, ExternalCache, ExternalGrants, ExternalUser, JWT_BYTES_MAX,
     JWT_ISSUERS_MAX, JwtAlgorithm, JwtIssuer, JwtRule, JwtSettings, LdapEncryption, LdapQuery,
     LdapScope, LdapSearch, LdapSettings, SettingProblem, UserDnMapping, escape_dn_value,
     escape_filter_value, external_id, external_name, login_of_claims, normal_dn,
 };
-pub use group::{Group, GroupChange, UserChange, is_reserved};
+pub use group::{Group, GroupChange, UserChange};
 pub use limits::{
-    AUTH_FILE_USERS_MAX, DISPLAY_NAME_BYTES_MAX, GROUPS_MAX, GROUPS_PER_USER_MAX,
+    AUTH_FILE_USERS_MAX, CUSTOM_ROLES_MAX, DISPLAY_NAME_BYTES_MAX, GROUPS_MAX, GROUPS_PER_USER_MAX,
     HASH_MEMORY_KIB_DEFAULT, HASH_MEMORY_KIB_MAX, HASH_MEMORY_KIB_MIN, HASH_PASSES_DEFAULT,
     HASH_PASSES_MAX, HASH_PASSES_MIN, ITERATIONS_DEFAULT, ITERATIONS_MAX, ITERATIONS_MIN,
     MESSAGE_BYTES_MAX, PASSWORD_BYTES_MAX, RESERVED_PREFIX, ROLES_PER_USER_MAX,
@@ -83,6 +91,7 @@ pub use limits::{
 };
 pub use mechanism::Mechanism;
 pub use message::{bearer_token, plain_credentials};
+pub use names::is_reserved;
 pub use node_proof::{
     BodyDigest, NONCE_HEADER, NONCE_LIFE, NodeProofs, PROOF_SCHEME, ProofError, ProvenRequest,
 };
@@ -94,4 +103,4 @@ pub use random::random_nonce;
 pub use roles::{PartialPrivileges, Role, Roles};
 pub use server::{LoginFailure, ServerSession, ServerStep};
 pub use shared::UsersRevision;
-pub use store::{HashUpgrade, User, UserStore};
+pub use store::{HashUpgrade, User, UserStore, is_user_name};

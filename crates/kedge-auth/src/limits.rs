@@ -27,6 +27,9 @@ pub const ROLES_PER_USER_MAX: usize = 256;
 /// Most groups in one store.
 pub const GROUPS_MAX: usize = 1_024;
 
+/// Most roles that administrators define.
+pub const CUSTOM_ROLES_MAX: usize = 256;
+
 /// Most groups of one user.
 pub const GROUPS_PER_USER_MAX: usize = 64;
 

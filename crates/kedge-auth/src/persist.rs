@@ -37,6 +37,14 @@
 //!       "ldap_group_ref": ""
 //!     }
 //!   ],
+//!   "roles": [
+//!     {
+//!       "name": "orders",
+//!       "description": "adds orders",
+//!       "scope": "collection",
+//!       "privileges": ["access", "insert"]
+//!     }
+//!   ],
 //!   "shared": {"cluster": "<uuid>", "generation": "<uuid>", "revision": 7},
 //!   "external": {
 //!     "users": [{"id": "bob", "name": "", "roles": ["data_reader[*]"], "groups": []}],
@@ -47,7 +55,7 @@
 //!
 //! Times are seconds since 1970 (UTC). All three credentials are always present, each with the four fields. An unknown
 //! field is an error: this program must not drop it at the next write. Any change of the form is a new version. `shared` is
-//! there if a cluster shares the users. `argon2id`, with one lane, is there once the password was set or proven to this server.
+//! there if a cluster shares the users, `roles` if an administrator has defined some. `argon2id`, with one lane, is there once the password was set or proven to this server.
 //!
 //! `external` is there if there are external users or settings of a directory, which have all fields of
 //! [`LdapSettings`](crate::LdapSettings), or settings of tokens, [`JwtSettings`](crate::JwtSettings), as `jwt`. Without it the text has version 4, which earlier releases read, too.
@@ -63,21 +71,24 @@ use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
+use crate::audit_settings::AuditSettings;
 use crate::cache::VerifiedCache;
 use crate::credential::{Credential, Credentials, FallbackKey};
+use crate::custom_role::{CustomRole, CustomRoles, RoleExtent};
 use crate::error::{AuthError, StoreProblem};
 use crate::external::{ExternalUserDoc, ExternalUsers, JwtSettings, LdapSettings, read_users};
-use crate::group::{Group, check_group_name, known_groups};
+use crate::group::{Group, known_groups};
 use crate::hash::{Hash, Secret};
 use crate::limits::{
-    DISPLAY_NAME_BYTES_MAX, GROUPS_MAX, ITERATIONS_MAX, ITERATIONS_MIN, SALT_BYTES_MAX,
-    SALT_BYTES_MIN, USERS_MAX,
+    CUSTOM_ROLES_MAX, DISPLAY_NAME_BYTES_MAX, GROUPS_MAX, ITERATIONS_MAX, ITERATIONS_MIN,
+    SALT_BYTES_MAX, SALT_BYTES_MIN, USERS_MAX,
 };
+use crate::names::{check_group_name, check_text};
 use crate::password_hash::{HashCost, PasswordHash};
 use crate::policy::PasswordPolicy;
-use crate::roles::Roles;
+use crate::roles::{Role, Roles};
 use crate::shared::UsersRevision;
-use crate::store::{User, UserStore, check_display_name, check_name, check_text};
+use crate::store::{User, UserStore, check_display_name, check_name};
 
 /// The version of the stored form that is written; this program reads it and [`OLDEST_VERSION`].
 pub const STORE_VERSION: u64 = 5;
@@ -108,7 +119,20 @@ struct StoreDoc {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     password_policy: Option<PasswordPolicy>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    audit: Option<AuditSettings>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    roles: Vec<CustomRoleDoc>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     external: Option<ExternalDoc>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct CustomRoleDoc {
+    name: String,
+    description: String,
+    scope: String,
+    privileges: Vec<String>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -134,9 +158,13 @@ impl ExternalDoc {
         })
     }
 
-    fn read(self, groups: &BTreeMap<String, Group>) -> Result<ExternalUsers, AuthError> {
+    fn read(
+        self,
+        groups: &BTreeMap<String, Group>,
+        custom: &CustomRoles,
+    ) -> Result<ExternalUsers, AuthError> {
         Ok(ExternalUsers {
-            users: read_users(self.users, groups)?,
+            users: read_users(self.users, groups, custom)?,
             ldap: self.ldap.map(Arc::new),
             jwt: self.jwt.map(Arc::new),
         })
@@ -214,6 +242,12 @@ impl UserStore {
             groups: self.groups.iter().map(GroupDoc::from).collect(),
             shared: self.shared.clone(),
             password_policy: self.password_policy.clone(),
+            audit: self.audit.clone(),
+            roles: self
+                .custom_roles
+                .values()
+                .map(|role| CustomRoleDoc::from(&**role))
+                .collect(),
             external,
         };
         let mut text = serde_json::to_string_pretty(&doc).expect("text and numbers become JSON");
@@ -240,30 +274,36 @@ impl UserStore {
         let parts = StoreParts {
             users: doc.users,
             groups: doc.groups,
+            roles: doc.roles,
         };
-        let (users, groups) = parts.read()?;
-        let external = doc.external.map(|external| external.read(&groups));
+        let (users, groups, custom_roles) = parts.read()?;
+        let external = doc
+            .external
+            .map(|external| external.read(&groups, &custom_roles));
         Ok(Self {
             users,
             groups,
+            custom_roles,
             external: external.transpose()?.unwrap_or_default(),
             fallback_salt_key: decode_fallback_key(&doc.fallback_salt_key)?,
             iterations: sane_iterations(doc.iterations)?,
             shared: doc.shared,
             password_policy: doc.password_policy,
+            audit: doc.audit,
             hash_cost: HashCost::DEFAULT,
             verified: VerifiedCache::new()?,
         })
     }
 }
 
-/// Users and groups by their names.
-type UsersAndGroups = (BTreeMap<String, User>, BTreeMap<String, Group>);
+/// Users, groups and defined roles by their names.
+type UsersAndGroups = (BTreeMap<String, User>, BTreeMap<String, Group>, CustomRoles);
 
-/// The users and groups as read.
+/// The users, groups and defined roles as read.
 pub(crate) struct StoreParts {
     pub(crate) users: Vec<UserDoc>,
     pub(crate) groups: Vec<GroupDoc>,
+    pub(crate) roles: Vec<CustomRoleDoc>,
 }
 
 impl StoreParts {
@@ -272,11 +312,12 @@ impl StoreParts {
         if self.users.len() > USERS_MAX {
             return Err(AuthError::TooManyUsers);
         }
-        let groups = groups(self.groups)?;
+        let custom = custom_roles(&self.roles)?;
+        let groups = groups(self.groups, &custom)?;
         let mut users = BTreeMap::new();
         for mut doc in self.users {
             let names = known_groups(&groups, &std::mem::take(&mut doc.groups))?;
-            let mut user = User::try_from(doc)?;
+            let mut user = doc.into_user(&custom)?;
             user.groups = names;
             match users.entry(user.id.clone()) {
                 Entry::Vacant(entry) => entry.insert(user),
@@ -289,7 +330,45 @@ impl StoreParts {
                 }
             };
         }
-        Ok((users, groups))
+        Ok((users, groups, custom))
+    }
+}
+
+fn custom_roles(docs: &[CustomRoleDoc]) -> Result<CustomRoles, AuthError> {
+    if docs.len() > CUSTOM_ROLES_MAX {
+        return Err(AuthError::TooManyCustomRoles);
+    }
+    let corrupt = || AuthError::CorruptStore {
+        user: None,
+        problem: StoreProblem::Role,
+    };
+    let mut roles = CustomRoles::new();
+    for doc in docs {
+        let extent = RoleExtent::with_name(&doc.scope).ok_or_else(corrupt)?;
+        let privileges = doc.privileges.iter().map(String::as_str);
+        let role = CustomRole::new(&doc.name, &doc.description, extent, privileges)?;
+        if roles.insert(doc.name.clone(), Arc::new(role)).is_some() {
+            return Err(corrupt());
+        }
+    }
+    Ok(roles)
+}
+
+impl From<&CustomRole> for CustomRoleDoc {
+    fn from(role: &CustomRole) -> Self {
+        Self {
+            name: role.name().to_owned(),
+            description: role.description().to_owned(),
+            scope: role.extent().name().to_owned(),
+            privileges: role.privileges().map(str::to_owned).collect(),
+        }
+    }
+}
+
+impl CustomRoleDoc {
+    /// Returns the name.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
     }
 }
 
@@ -346,7 +425,7 @@ impl From<(&String, &Group)> for GroupDoc {
     }
 }
 
-fn groups(docs: Vec<GroupDoc>) -> Result<BTreeMap<String, Group>, AuthError> {
+fn groups(docs: Vec<GroupDoc>, custom: &CustomRoles) -> Result<BTreeMap<String, Group>, AuthError> {
     if docs.len() > GROUPS_MAX {
         return Err(AuthError::TooManyGroups);
     }
@@ -357,7 +436,7 @@ fn groups(docs: Vec<GroupDoc>) -> Result<BTreeMap<String, Group>, AuthError> {
             check_text(text, DISPLAY_NAME_BYTES_MAX).map_err(AuthError::BadDescription)?;
         }
         let group = Group {
-            roles: roles(&doc.roles)?,
+            roles: roles(&doc.roles, custom)?,
             description: doc.description,
             ldap_group_ref: doc.ldap_group_ref,
         };
@@ -371,8 +450,8 @@ fn groups(docs: Vec<GroupDoc>) -> Result<BTreeMap<String, Group>, AuthError> {
     Ok(groups)
 }
 
-fn roles(texts: &[String]) -> Result<Roles, AuthError> {
-    let roles = texts.iter().map(|role| role.parse());
+fn roles(texts: &[String], custom: &CustomRoles) -> Result<Roles, AuthError> {
+    let roles = texts.iter().map(|role| Role::parse(role, custom));
     Roles::new(roles.collect::<Result<Vec<_>, AuthError>>()?)
 }
 
@@ -394,13 +473,12 @@ impl From<&User> for UserDoc {
     }
 }
 
-impl TryFrom<UserDoc> for User {
-    type Error = AuthError;
-
-    fn try_from(doc: UserDoc) -> Result<Self, AuthError> {
+impl UserDoc {
+    fn into_user(self, custom: &CustomRoles) -> Result<User, AuthError> {
+        let doc = self;
         check_name(&doc.id)?;
         check_display_name(&doc.name)?;
-        let roles = roles(&doc.roles)?;
+        let roles = roles(&doc.roles, custom)?;
         let corrupt = |problem| AuthError::CorruptStore {
             user: Some(doc.id.clone()),
             problem,
@@ -413,7 +491,7 @@ impl TryFrom<UserDoc> for User {
         };
         let hash = doc.argon2id.as_ref().map(PasswordHashDoc::decode);
         let password_hash = hash.transpose().map_err(corrupt)?;
-        Ok(Self {
+        Ok(User {
             id: doc.id,
             name: doc.name,
             roles,

@@ -68,7 +68,13 @@ impl Privilege {
         Self::Admin,
     ];
 
-    /// Returns a name for messages and the audit log, as in `read`.
+    /// Returns the privilege with this name.
+    #[must_use]
+    pub fn with_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|it| it.name() == name)
+    }
+
+    /// Returns the name, as in `read`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -104,7 +110,7 @@ const _: () = {
 };
 
 /// A set of privileges. A lookup is one AND.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Privileges(u32);
 
 impl Privileges {

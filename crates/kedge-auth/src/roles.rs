@@ -5,10 +5,12 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
 
 use crate::catalogue::{Extent, RoleKind, specs};
+use crate::custom_role::{CustomRole, CustomRoles};
 use crate::error::{AuthError, RoleProblem};
 use crate::limits::{BUCKET_NAME_BYTES_MAX, ROLES_PER_USER_MAX, SCOPE_NAME_BYTES_MAX};
 use crate::privilege::{Privilege, Privileges};
@@ -21,17 +23,24 @@ use crate::privilege::{Privilege, Privileges};
 /// the role takes, `*` where none was given.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Role {
-    kind: RoleKind,
+    definition: Definition,
     bucket: Option<String>,
     scope: Option<String>,
     collection: Option<String>,
 }
 
+/// The meaning of a role.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Definition {
+    Catalogue(RoleKind),
+    Custom(Arc<CustomRole>),
+}
+
 impl Serialize for Role {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
-        map.serialize_entry("role", self.kind.name())?;
-        let extent = self.kind.spec().extent;
+        map.serialize_entry("role", self.name())?;
+        let extent = self.extent();
         for (name, least, given) in [
             ("bucket_name", Extent::Bucket, self.bucket()),
             ("scope_name", Extent::Scope, self.scope()),
@@ -46,10 +55,41 @@ impl Serialize for Role {
 }
 
 impl Role {
-    /// Returns the kind of the role.
+    /// Returns the kind of the role; `None` if an administrator has defined it.
     #[must_use]
-    pub const fn kind(&self) -> RoleKind {
-        self.kind
+    pub const fn kind(&self) -> Option<RoleKind> {
+        match self.definition {
+            Definition::Catalogue(kind) => Some(kind),
+            Definition::Custom(_) => None,
+        }
+    }
+
+    /// Returns the name, as in `data_reader`.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match &self.definition {
+            Definition::Catalogue(kind) => kind.name(),
+            Definition::Custom(role) => role.name(),
+        }
+    }
+
+    fn extent(&self) -> Extent {
+        match &self.definition {
+            Definition::Catalogue(kind) => kind.spec().extent,
+            Definition::Custom(role) => role.extent().of_catalogue(),
+        }
+    }
+
+    fn grants(&self) -> Privileges {
+        match &self.definition {
+            Definition::Catalogue(kind) => kind.spec().grants,
+            Definition::Custom(role) => role.grants,
+        }
+    }
+
+    /// Returns whether users with this role can grant rights to others.
+    fn is_guarded(&self) -> bool {
+        self.grants().allow(Privileges::of(&[Privilege::Users]))
     }
 
     /// Returns the bucket, `*` for all; none for a role that applies to the whole cluster.
@@ -74,13 +114,12 @@ impl Role {
     /// may select it and connect, and a role for a part of it grants nothing more on the whole.
     fn privileges(&self, bucket: Option<&str>) -> Privileges {
         const ACCESS: Privileges = Privileges::of(&[Privilege::Access]);
-        let spec = self.kind.spec();
         match (self.bucket(), bucket) {
-            (None, Some(_)) if spec.extent == Extent::Node => Privileges::NONE,
-            (None, _) => spec.grants,
+            (None, Some(_)) if self.extent() == Extent::Node => Privileges::NONE,
+            (None, _) => self.grants(),
             (Some(_), None) => ACCESS,
             (Some(own), Some(asked)) if own != "*" && own != asked => Privileges::NONE,
-            _ if is_any(self.scope()) && is_any(self.collection()) => spec.grants,
+            _ if is_any(self.scope()) && is_any(self.collection()) => self.grants(),
             _ => ACCESS,
         }
     }
@@ -128,7 +167,15 @@ impl PartialPrivileges {
 impl FromStr for Role {
     type Err = AuthError;
 
+    /// Parses a role of the catalogue.
     fn from_str(text: &str) -> Result<Self, AuthError> {
+        Self::parse(text, &CustomRoles::new())
+    }
+}
+
+impl Role {
+    /// Parses a role of the catalogue, or one of the defined ones.
+    pub(crate) fn parse(text: &str, custom: &CustomRoles) -> Result<Self, AuthError> {
         let text = text.trim();
         let bad = |problem| AuthError::BadRole {
             role: text.to_owned(),
@@ -141,13 +188,20 @@ impl FromStr for Role {
                 Some(rest.strip_suffix(']').ok_or(bad(RoleProblem::Syntax))?),
             ),
         };
-        let spec = specs()
-            .find(|spec| spec.role == name)
-            .ok_or_else(|| AuthError::UnknownRole(name.to_owned()))?;
+        let spec = specs().find(|spec| spec.role == name);
+        let definition = match (spec, custom.get(name)) {
+            (Some(spec), _) => Definition::Catalogue(spec.kind),
+            (None, Some(role)) => Definition::Custom(role.clone()),
+            (None, None) => return Err(AuthError::UnknownRole(name.to_owned())),
+        };
+        let extent = match &definition {
+            Definition::Catalogue(kind) => kind.spec().extent,
+            Definition::Custom(role) => role.extent().of_catalogue(),
+        };
         let Some(inside) = inside else {
-            return match spec.extent {
+            return match extent {
                 Extent::Node | Extent::Cluster => Ok(Self {
-                    kind: spec.kind,
+                    definition,
                     bucket: None,
                     scope: None,
                     collection: None,
@@ -157,7 +211,7 @@ impl FromStr for Role {
         };
         let parts: Vec<&str> = inside.split(':').collect();
         let (bucket, below) = parts.split_first().ok_or(bad(RoleProblem::Syntax))?;
-        match spec.extent {
+        match extent {
             Extent::Node | Extent::Cluster => return Err(bad(RoleProblem::BucketNotTaken)),
             Extent::Bucket if !below.is_empty() => return Err(bad(RoleProblem::ScopeNotTaken)),
             Extent::Scope if below.len() > 1 => return Err(bad(RoleProblem::CollectionNotTaken)),
@@ -177,7 +231,7 @@ impl FromStr for Role {
         }
         let owned = |part: &&str| (*part).to_owned();
         Ok(Self {
-            kind: spec.kind,
+            definition,
             bucket: Some(owned(bucket)),
             scope: below.first().map(owned),
             collection: below.get(1).map(owned),
@@ -193,7 +247,7 @@ fn is_name(name: &str, bytes_max: usize, punctuation: &str) -> bool {
 
 impl fmt::Display for Role {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.kind.name())?;
+        f.write_str(self.name())?;
         let Some(bucket) = &self.bucket else {
             return Ok(());
         };
@@ -235,7 +289,7 @@ impl Roles {
     #[must_use]
     pub fn admin() -> Self {
         Self(vec![Role {
-            kind: RoleKind::Admin,
+            definition: Definition::Catalogue(RoleKind::Admin),
             bucket: None,
             scope: None,
             collection: None,
@@ -266,7 +320,7 @@ impl Roles {
             .map(|role| PartialPrivileges {
                 scope: given(role.scope()),
                 collection: given(role.collection()),
-                grants: role.kind.spec().grants,
+                grants: role.grants(),
             })
             .filter(|part| part.scope.is_some() || part.collection.is_some())
             .collect()
@@ -302,7 +356,7 @@ impl Roles {
     /// Returns whether any of the roles allows to grant rights to others.
     #[must_use]
     pub fn are_guarded(&self) -> bool {
-        self.0.iter().any(|role| role.kind.is_guarded())
+        self.0.iter().any(Role::is_guarded)
     }
 
     /// Iterates over the roles, in the order in which they were given.
@@ -317,19 +371,46 @@ impl Roles {
     }
 }
 
-impl FromStr for Roles {
-    type Err = AuthError;
-
-    /// Parses `admin,data_reader[default]`; blank text is no role.
-    fn from_str(text: &str) -> Result<Self, AuthError> {
+impl Roles {
+    /// Parses roles as `from_str` does, defined ones among them.
+    ///
+    /// # Errors
+    /// Those of `from_str`.
+    pub fn parse(text: &str, custom: &CustomRoles) -> Result<Self, AuthError> {
         if text.trim().is_empty() {
             return Ok(Self::default());
         }
-        Self::new(
-            text.split(',')
-                .map(str::parse)
-                .collect::<Result<Vec<Role>, AuthError>>()?,
-        )
+        let roles = text.split(',').map(|text| Role::parse(text, custom));
+        Self::new(roles.collect::<Result<Vec<Role>, AuthError>>()?)
+    }
+
+    /// Returns the same roles as they are defined now.
+    pub(crate) fn resolved(self, custom: &CustomRoles) -> Result<Self, AuthError> {
+        let roles = self.0.into_iter().map(|role| match role.definition {
+            Definition::Catalogue(_) => Ok(role),
+            Definition::Custom(_) => Role::parse(&role.to_string(), custom),
+        });
+        Self::new(roles.collect::<Result<Vec<Role>, AuthError>>()?)
+    }
+
+    /// Gives a role another definition, if it is among these.
+    pub(crate) fn redefine(&mut self, role: &Arc<CustomRole>) {
+        for own in &mut self.0 {
+            if let Definition::Custom(known) = &mut own.definition
+                && known.name() == role.name()
+            {
+                *known = role.clone();
+            }
+        }
+    }
+}
+
+impl FromStr for Roles {
+    type Err = AuthError;
+
+    /// Parses `admin,data_reader[default]`, roles of the catalogue; blank text is no role.
+    fn from_str(text: &str) -> Result<Self, AuthError> {
+        Self::parse(text, &CustomRoles::new())
     }
 }
 

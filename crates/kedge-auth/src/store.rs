@@ -10,9 +10,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use subtle::Choice;
 use zeroize::Zeroizing;
 
+use crate::audit_settings::AuditSettings;
 use crate::cache::VerifiedCache;
 use crate::client::check_password;
 use crate::credential::{Credential, Credentials, FallbackKey};
+use crate::custom_role::CustomRoles;
 use crate::error::{AuthError, UserNameProblem};
 use crate::external::{EXTERNAL_PREFIX, ExternalUsers};
 use crate::group::Group;
@@ -21,6 +23,7 @@ use crate::limits::{
     DISPLAY_NAME_BYTES_MAX, ITERATIONS_DEFAULT, ITERATIONS_MAX, ITERATIONS_MIN, PASSWORD_BYTES_MAX,
     USER_NAME_BYTES_MAX, USERS_MAX,
 };
+use crate::names::check_text;
 use crate::password_hash::{HashCost, PasswordHash};
 use crate::policy::PasswordPolicy;
 use crate::privilege::Privilege;
@@ -74,6 +77,12 @@ impl User {
     pub const fn password_change_date_s(&self) -> u64 {
         self.password_change_date_s
     }
+
+    /// Returns bytes that are others for each password that is set, even for the same one.
+    #[must_use]
+    pub fn password_mark(&self) -> &[u8] {
+        &self.credentials.sha512.salt
+    }
 }
 
 /// All users of a server.
@@ -84,11 +93,14 @@ impl User {
 pub struct UserStore {
     pub(crate) users: BTreeMap<String, User>,
     pub(crate) groups: BTreeMap<String, Group>,
+    pub(crate) custom_roles: CustomRoles,
     pub(crate) external: ExternalUsers,
     pub(crate) fallback_salt_key: FallbackKey,
     pub(crate) iterations: u32,
     /// The policy of passwords, once one was set.
     pub(crate) password_policy: Option<PasswordPolicy>,
+    /// The settings of the audit log, once some were made.
+    pub(crate) audit: Option<AuditSettings>,
     /// The cluster that shares these users.
     pub(crate) shared: Option<UsersRevision>,
     /// The cost of new password hashes. A setting of the server, and not stored.
@@ -122,10 +134,12 @@ impl UserStore {
         Ok(Self {
             users: BTreeMap::new(),
             groups: BTreeMap::new(),
+            custom_roles: CustomRoles::new(),
             external: ExternalUsers::default(),
             fallback_salt_key: Zeroizing::new(random_bytes()?),
             iterations: ITERATIONS_DEFAULT,
             password_policy: None,
+            audit: None,
             shared: None,
             hash_cost: HashCost::DEFAULT,
             verified: VerifiedCache::new()?,
@@ -141,6 +155,17 @@ impl UserStore {
     /// Sets the policy of passwords that are set from now on.
     pub fn set_password_policy(&mut self, policy: PasswordPolicy) {
         self.password_policy = Some(policy);
+    }
+
+    /// Returns the settings of the audit log; `None` if none were made.
+    #[must_use]
+    pub const fn audit_settings(&self) -> Option<&AuditSettings> {
+        self.audit.as_ref()
+    }
+
+    /// Sets the settings of the audit log.
+    pub fn set_audit_settings(&mut self, settings: AuditSettings) {
+        self.audit = Some(settings);
     }
 
     /// Returns the PBKDF2 iterations of passwords that are set from now on.
@@ -206,7 +231,7 @@ impl UserStore {
         let user = User {
             id: id.to_owned(),
             name: String::new(),
-            roles,
+            roles: roles.resolved(&self.custom_roles)?,
             groups: BTreeSet::new(),
             password_change_date_s: now_s,
             credentials: Credentials::derive(password.as_bytes(), self.iterations)?,
@@ -239,8 +264,9 @@ impl UserStore {
     /// Replaces a user's own roles.
     ///
     /// # Errors
-    /// [`AuthError::UnknownUser`].
+    /// [`AuthError::UnknownUser`]; [`AuthError::UnknownRole`] for a defined role that is not any more.
     pub fn set_roles(&mut self, id: &str, roles: Roles) -> Result<(), AuthError> {
+        let roles = roles.resolved(&self.custom_roles)?;
         self.user_mut(id)?.roles = roles;
         Ok(())
     }
@@ -436,6 +462,12 @@ impl UserStore {
     }
 }
 
+/// Returns whether a user can have this name.
+#[must_use]
+pub fn is_user_name(id: &str) -> bool {
+    check_name(id).is_ok()
+}
+
 pub(crate) fn check_name(id: &str) -> Result<(), AuthError> {
     let forbidden = |c: char| c.is_control() || FORBIDDEN_IN_NAMES.contains(c);
     if id.is_empty() {
@@ -453,13 +485,4 @@ pub(crate) fn check_name(id: &str) -> Result<(), AuthError> {
 
 pub(crate) fn check_display_name(name: &str) -> Result<(), AuthError> {
     check_text(name, DISPLAY_NAME_BYTES_MAX).map_err(AuthError::BadDisplayName)
-}
-
-/// Checks a text for display: any characters but those that control terminals.
-pub(crate) fn check_text(text: &str, bytes_max: usize) -> Result<(), UserNameProblem> {
-    if text.len() > bytes_max {
-        return Err(UserNameProblem::TooLong(bytes_max));
-    }
-    let control = text.chars().find(|c| c.is_control());
-    control.map_or(Ok(()), |c| Err(UserNameProblem::Forbidden(c)))
 }

@@ -265,7 +265,7 @@ impl AcceptorThread {
         };
         let prepared = prepare(&stream, &self.limits).and_then(|()| stream.local_addr());
         let local = match prepared {
-            Ok(local) => local.ip(),
+            Ok(local) => local,
             // The connection has ended already.
             Err(error) => {
                 tracing::debug!(%peer, %error, "a connection was lost before it began");

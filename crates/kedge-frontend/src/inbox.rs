@@ -1,6 +1,6 @@
 //! Messages to front-end threads: new connections, completions, changes of the cluster, the shutdown.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -32,7 +32,7 @@ pub(crate) struct AcceptedConnection {
     pub(crate) handshake: Option<OpenHandshake>,
     pub(crate) peer: SocketAddr,
     /// The address that the client connected to, which the cluster map names for this node.
-    pub(crate) local: IpAddr,
+    pub(crate) local: SocketAddr,
 }
 
 /// A login whose password was checked on another thread.

@@ -1,4 +1,4 @@
-//! Authentication of callers: Basic authentication (RFC 7617), proofs of nodes, and privileges.
+//! Authentication of callers: Basic authentication (RFC 7617), tokens (RFC 6750), sessions of the console, client certificates, proofs of nodes; and privileges.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -24,6 +24,8 @@ use super::form;
 use super::proofs;
 use super::reply::EarlyReply;
 use super::request_context::PeerConnection;
+use super::session_login;
+use super::sessions::Session;
 use super::slots::ConnectionClass;
 use super::state::{HttpState, MAP_BYTES_MAX};
 
@@ -33,6 +35,8 @@ pub(crate) struct Caller {
     pub(crate) id: String,
     pub(crate) name: String,
     pub(crate) roles: Roles,
+    /// The name of the session in the audit log, for a request of the console.
+    pub(crate) session: Option<Arc<str>>,
 }
 
 impl Caller {
@@ -84,7 +88,7 @@ impl Caller {
 }
 
 /// A password, which is overwritten when it is dropped.
-type Password = Zeroizing<Vec<u8>>;
+pub(crate) type Password = Zeroizing<Vec<u8>>;
 
 /// Returns user and password of the Authorization header, if it has that form.
 fn credentials(headers: &HeaderMap) -> Option<(String, Password)> {
@@ -110,31 +114,71 @@ fn bearer(headers: &HeaderMap) -> Option<Zeroizing<String>> {
 /// The reason of a refusal in the audit log.
 const TOO_SOON: &str = "too soon after wrong passwords";
 const NO_CERTIFICATE: &str = "no certificate of a node";
+/// The same, of a change that another site may have caused.
+const NOT_OF_CONSOLE: &str = "a change in a session without the header of the console";
 
 /// Paths that need no password: they show only whether the server listens, and whether it is ready.
 pub(crate) const OPEN_PATHS: [&str; 2] = ["/", "/kedge/ready"];
 
 /// The place of refusals of a request in the audit log.
-struct Refusals {
+pub(crate) struct Refusals {
     state: Arc<HttpState>,
+    connection: PeerConnection,
     request: String,
 }
 
 impl Refusals {
-    fn of(state: &Arc<HttpState>, request: &Request) -> Self {
+    /// Creates the place for a request.
+    pub(crate) fn of(
+        state: &Arc<HttpState>,
+        connection: &PeerConnection,
+        method: &Method,
+        path: &str,
+    ) -> Self {
         Self {
             state: state.clone(),
-            request: format!("{} {}", request.method(), request.uri().path()),
+            connection: connection.clone(),
+            request: format!("{method} {path}"),
         }
     }
 
     fn put(&self, what: EventKind, user: &str, reason: &str) {
         self.state.parts.users.audit().put(&AuditEvent {
+            peer: Some(self.connection.peer),
+            local: Some(self.connection.local),
             request: &self.request,
             reason,
             ..AuditEvent::new(what, user)
         });
     }
+}
+
+/// The login that a request presents.
+enum Presented {
+    Password(String, Password),
+    Token(Zeroizing<String>),
+    Session(Session),
+    Certificate(String),
+}
+
+/// Returns the login of a request, if it has any.
+fn presented(
+    state: &HttpState,
+    connection: &PeerConnection,
+    headers: &HeaderMap,
+) -> Option<Presented> {
+    if let Some(token) = bearer(headers) {
+        return Some(Presented::Token(token));
+    }
+    // A password is stronger than a session or a certificate: a client can name another user for a request.
+    if headers.contains_key(header::AUTHORIZATION) {
+        return credentials(headers).map(|(id, password)| Presented::Password(id, password));
+    }
+    if let Some(session) = session_login::session(state, connection, headers) {
+        return Some(Presented::Session(session));
+    }
+    let user = connection.certificate.user.as_ref()?;
+    Some(Presented::Certificate(user.as_ref().to_owned()))
 }
 
 /// Passes a request on with its [`Caller`], or replies 401.
@@ -153,103 +197,137 @@ pub(crate) async fn authenticate(
     if let Some(proof) = proofs::credentials(request.headers()) {
         return authenticate_node(state, connection, &proof, request, next).await;
     }
-    let may_be_node = may_be_node(&state, &connection);
-    if let Some(token) = bearer(request.headers()) {
-        return authenticate_token(&state, (&connection, token), request, next).await;
+    if session_login::is_login(&request) {
+        return session_login::log_in(&state, &connection, request).await;
     }
-    let slot = connection.slot;
-    // A password is stronger than a certificate: a client can name another user for a request.
-    let given = credentials(request.headers()).map(|(id, password)| (id, Some(password)));
-    let has_header = request.headers().contains_key(header::AUTHORIZATION);
-    let of_certificate = connection.certificate.user.filter(|_| !has_header);
-    let of_certificate = of_certificate.map(|user| (user.as_ref().to_owned(), None));
-    let Some((id, password)) = given.or(of_certificate) else {
-        return EarlyReply::unauthorized().into_response();
-    };
-    let refusals = Refusals::of(&state, &request);
-    let named = id.clone();
-    if id == CLUSTER_USER && !may_be_node {
-        refusals.put(EventKind::ManagementLoginFailed, &named, NO_CERTIFICATE);
-        return EarlyReply::unauthorized().into_response();
-    }
-    let proven = match password {
-        Some(password) => {
-            let users = state.parts.users.read();
-            if let Some(login) = state.checks.remembered(&users, &id, &password) {
-                Ok(Some(ProvenUser::external(login)))
-            } else if let Some(wait) = too_soon(&state, slot.from(), &id, &password) {
-                refusals.put(EventKind::ManagementLoginFailed, &named, TOO_SOON);
-                return EarlyReply::too_soon(wait).into_response();
-            } else {
-                verify(&state, slot.from(), id, password).await
-            }
+    let is_of_console = session_login::is_of_console(request.headers());
+    let refusals = Refusals::of(&state, &connection, request.method(), request.uri().path());
+    let presented = presented(&state, &connection, request.headers());
+    let caller = match presented {
+        Some(Presented::Session(session)) if !is_read && !is_of_console => {
+            let user = session.owner.user.as_str();
+            refusals.put(EventKind::ManagementDenied, user, NOT_OF_CONSOLE);
+            return EarlyReply::not_of_console().into_response();
         }
-        // The handshake has proved it.
-        None => Ok(Some(ProvenUser::local(id))),
-    };
-    let caller = match proven {
-        Ok(proven) => proven.and_then(|proven| caller(&state, proven)),
-        Err(reply) => return reply.into_response(),
+        Some(presented) => match prove(&refusals, presented).await {
+            Ok(caller) => caller,
+            Err(reply) => return reply.into_response(),
+        },
+        None => None,
     };
     let Some(caller) = caller else {
-        refusals.put(EventKind::ManagementLoginFailed, &named, "");
-        return EarlyReply::unauthorized().into_response();
+        // A challenge would make the browser ask for a password, in place of the console.
+        let reply = match is_of_console {
+            true => EarlyReply::without_session(),
+            false => EarlyReply::unauthorized(),
+        };
+        return reply.into_response();
     };
-    if !slot.stand(caller.standing()) {
-        return EarlyReply::busy("All connections of users are taken.", true).into_response();
+    if let Err(reply) = stand(&connection, &caller) {
+        return reply.into_response();
     }
-    let user = caller.id.clone();
+    let id = caller.id.clone();
     request.extensions_mut().insert(caller);
     let response = next.run(request).await;
     if response.status() == StatusCode::FORBIDDEN {
-        refusals.put(EventKind::ManagementDenied, &user, "");
+        refusals.put(EventKind::ManagementDenied, &id, "");
     }
     response
 }
 
-/// Passes a request with a token on with its [`Caller`], or replies 401.
-async fn authenticate_token(
-    state: &HttpState,
-    (connection, token): (&PeerConnection, Zeroizing<String>),
-    mut request: Request,
-    next: Next,
-) -> Response {
+/// Returns the user of a login; `None` if it proves none.
+async fn prove(refusals: &Refusals, presented: Presented) -> Result<Option<Caller>, EarlyReply> {
+    let state = &refusals.state;
+    Ok(match presented {
+        Presented::Password(id, password) => check(refusals, id, password).await?,
+        Presented::Token(token) => check_token(refusals, token).await?,
+        Presented::Session(session) => {
+            let caller = caller(state, ProvenUser::local(session.owner.user.clone()));
+            caller.map(|caller| Caller {
+                session: Some(session.id),
+                ..caller
+            })
+        }
+        Presented::Certificate(user) => {
+            let caller = caller(state, ProvenUser::local(user.clone()));
+            let is_node = user == CLUSTER_USER && !may_be_node(state, &refusals.connection);
+            let caller = caller.filter(|_| !is_node);
+            if caller.is_none() {
+                refusals.put(EventKind::ManagementLoginFailed, &user, "");
+            }
+            caller
+        }
+    })
+}
+
+/// Gives a connection the class of its user.
+pub(crate) fn stand(connection: &PeerConnection, caller: &Caller) -> Result<(), EarlyReply> {
+    match connection.slot.stand(caller.standing()) {
+        true => Ok(()),
+        false => Err(EarlyReply::busy(
+            "All connections of users are taken.",
+            true,
+        )),
+    }
+}
+
+/// Has the authority check a token.
+async fn check_token(
+    refusals: &Refusals,
+    token: Zeroizing<String>,
+) -> Result<Option<Caller>, EarlyReply> {
+    let Refusals {
+        state, connection, ..
+    } = refusals;
     let Some(authority) = state.checks.external() else {
-        return EarlyReply::unauthorized().into_response();
+        return Ok(None);
     };
     let (tell, told) = oneshot::channel();
     let address = connection.slot.from();
     let attempt = TokenAttempt { address, token };
     authority.check_token(attempt, Box::new(|outcome| drop(tell.send(outcome))));
-    let wanted = format!("{} {}", request.method(), request.uri().path());
-    let refused = |what, user: &str, reason: &str| {
-        state.parts.users.audit().put(&AuditEvent {
-            request: &wanted,
-            reason,
-            ..AuditEvent::new(what, user)
-        });
-    };
-    let login = match told.await.unwrap_or(Err(ExternalRefusal::Unavailable)) {
-        Ok(login) => login,
+    match told.await.unwrap_or(Err(ExternalRefusal::Unavailable)) {
+        Ok(login) => Ok(caller(state, ProvenUser::external(login))),
         Err(refusal @ (ExternalRefusal::BadToken | ExternalRefusal::NoRoles)) => {
-            refused(EventKind::ManagementLoginFailed, "", &refusal.to_string());
-            return EarlyReply::unauthorized().into_response();
+            refusals.put(EventKind::ManagementLoginFailed, "", &refusal.to_string());
+            Ok(None)
         }
-        Err(refusal) => return EarlyReply::busy(&format!("{refusal}."), false).into_response(),
-    };
-    let Some(caller) = caller(state, ProvenUser::external(login)) else {
-        return EarlyReply::unauthorized().into_response();
-    };
-    if !connection.slot.stand(caller.standing()) {
-        return EarlyReply::busy("All connections of users are taken.", true).into_response();
+        Err(refusal) => Err(EarlyReply::busy(&format!("{refusal}."), false)),
     }
-    let user = caller.id.clone();
-    request.extensions_mut().insert(caller);
-    let response = next.run(request).await;
-    if response.status() == StatusCode::FORBIDDEN {
-        refused(EventKind::ManagementDenied, &user, "");
+}
+
+/// Returns the user whose password this is; `None`, which is recorded, if it is wrong.
+pub(crate) async fn check(
+    refusals: &Refusals,
+    id: String,
+    password: Password,
+) -> Result<Option<Caller>, EarlyReply> {
+    let Refusals {
+        state, connection, ..
+    } = refusals;
+    let from = connection.slot.from();
+    let failed = |reason: &str| refusals.put(EventKind::ManagementLoginFailed, &id, reason);
+    if id == CLUSTER_USER && !may_be_node(state, connection) {
+        failed(NO_CERTIFICATE);
+        return Ok(None);
     }
-    response
+    let remembered = {
+        let users = state.parts.users.read();
+        state.checks.remembered(&users, &id, &password)
+    };
+    let proven = if let Some(login) = remembered {
+        Some(ProvenUser::external(login))
+    } else if let Some(wait) = too_soon(state, from, &id, &password) {
+        failed(TOO_SOON);
+        return Err(EarlyReply::too_soon(wait));
+    } else {
+        verify(state, from, id.clone(), password).await?
+    };
+    let caller = proven.and_then(|proven| caller(state, proven));
+    if caller.is_none() {
+        failed("");
+    }
+    Ok(caller)
 }
 
 /// Returns the time for which the caller has to wait, if the request comes too soon after wrong passwords. A password that was
@@ -368,6 +446,7 @@ fn caller(state: &HttpState, user: ProvenUser) -> Option<Caller> {
     Some(Caller {
         name: name.unwrap_or_default(),
         roles: users.roles_of_login(&user.id, user.grants.as_deref()),
+        session: None,
         id: user.id,
     })
 }
@@ -390,7 +469,7 @@ async fn authenticate_node(
     let Some(checks) = &state.parts.proofs else {
         return EarlyReply::unauthorized().into_response();
     };
-    let refusals = Refusals::of(&state, &request);
+    let refusals = Refusals::of(&state, &connection, request.method(), request.uri().path());
     let content_type = request.headers().get(header::CONTENT_TYPE);
     let path = request.uri().path_and_query();
     let proven = ProvenRequest {

@@ -2,14 +2,15 @@
 //!
 //! Any page in a browser that reaches management can make it send requests there. A page whose name was redirected to
 //! this server's address (DNS rebinding) could read the replies too. Both cases show in headers that a page cannot
-//! choose: `Host` has a name that is not the server's, or `Origin` is not the server (RFC 6454 section 7). Clients
-//! other than browsers send no `Origin`, and may leave out `Host`.
+//! choose: `Host` has a name that is not the server's, or `Origin` is not the server (RFC 6454 section 7). Browsers send `Origin` with
+//! changes only, and over HTTPS they say more: `Sec-Fetch-Site` (W3C, Fetch Metadata). Clients other than browsers send neither, and
+//! may leave out `Host`.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
@@ -65,6 +66,27 @@ fn split(authority: &str) -> Option<(&str, Option<&str>)> {
 enum HostRefusal {
     Host(String),
     Origin(String),
+    Site(String),
+}
+
+/// The header in which browsers say whose page has caused a request.
+const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+/// The header in which browsers say what a request is for.
+const MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
+
+/// Checks that no page of another site has caused a request, as far as the browser says so. Another site may have a link.
+fn check_site(method: &Method, headers: &HeaderMap) -> Result<(), HostRefusal> {
+    let is_read = matches!(*method, Method::GET | Method::HEAD);
+    let mut modes = headers.get_all(MODE).iter();
+    let is_link = is_read && modes.any(|mode| mode == "navigate");
+    for site in headers.get_all(SITE) {
+        let is_own = site == "same-origin" || site == "none";
+        if !is_own && !is_link {
+            let site = String::from_utf8_lossy(site.as_bytes());
+            return Err(HostRefusal::Site(site.into_owned()));
+        }
+    }
+    Ok(())
 }
 
 /// Checks the host and the origin of a request.
@@ -125,7 +147,9 @@ pub(super) async fn guard(
     next: Next,
 ) -> Response {
     let cluster = state.parts.cluster.snapshot();
-    let refused = match check(request.headers(), &state.parts.hosts, cluster.nodes()) {
+    let checked = check(request.headers(), &state.parts.hosts, cluster.nodes());
+    let checked = checked.and_then(|()| check_site(request.method(), request.headers()));
+    let refused = match checked {
         Ok(()) => return next.run(request).await,
         Err(refused) => refused,
     };
@@ -134,6 +158,9 @@ pub(super) async fn guard(
             "This server is not called {host:?}. Use its address, or give the name in the setting http_allowed_hosts."
         ),
         HostRefusal::Origin(origin) => format!("Pages of {origin:?} may not use this server."),
+        HostRefusal::Site(site) => {
+            format!("Pages of other sites may not use this server, and this request is {site:?}.")
+        }
     };
     tracing::warn!(
         ?refused,
@@ -249,5 +276,38 @@ mod tests {
         }
         let any = AllowedHosts::new(["*".to_owned()]);
         assert!(any.allow("whatever.example"));
+    }
+
+    #[test]
+    fn requests_that_other_sites_cause() {
+        const READ: Method = Method::GET;
+        const CHANGE: Method = Method::POST;
+        for (method, site, mode, is_allowed) in [
+            (READ, None, None, true),
+            (CHANGE, None, Some("navigate"), true),
+            (CHANGE, Some("same-origin"), Some("cors"), true),
+            (CHANGE, Some("none"), None, true),
+            (READ, Some("cross-site"), Some("navigate"), true),
+            (Method::HEAD, Some("same-site"), Some("navigate"), true),
+            (READ, Some("cross-site"), Some("no-cors"), false),
+            (READ, Some("cross-site"), None, false),
+            (READ, Some("same-site"), Some("cors"), false),
+            (CHANGE, Some("cross-site"), Some("navigate"), false),
+            (CHANGE, Some("same-site"), Some("same-origin"), false),
+            (CHANGE, Some("something new"), None, false),
+        ] {
+            let mut headers = HeaderMap::new();
+            for (name, value) in [(SITE, site), (MODE, mode)] {
+                if let Some(value) = value {
+                    headers.append(name, value.parse().unwrap());
+                }
+            }
+            let expected = match (is_allowed, site) {
+                (false, Some(site)) => Err(HostRefusal::Site(site.to_owned())),
+                _ => Ok(()),
+            };
+            let found = check_site(&method, &headers);
+            assert_eq!(found, expected, "{method} {site:?} {mode:?}");
+        }
     }
 }

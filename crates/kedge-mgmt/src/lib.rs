@@ -23,6 +23,8 @@
 //! `kedge-server` has an example of a whole server.
 
 mod adapter;
+mod audit;
+mod audited;
 mod auth;
 mod auto_failover;
 mod backend;
@@ -30,9 +32,9 @@ mod bucket_form;
 mod buckets;
 mod certificates;
 mod cluster;
-mod cluster_audit;
 mod collections;
 mod compaction;
+mod custom_roles;
 mod documents;
 mod encryption;
 mod form;
@@ -57,6 +59,8 @@ mod router;
 mod security_headers;
 mod serve;
 mod server_groups;
+mod session_login;
+mod sessions;
 mod slots;
 mod state;
 mod stream;

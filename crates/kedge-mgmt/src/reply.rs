@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -61,6 +61,23 @@ impl EarlyReply {
             .headers_mut()
             .insert(header::WWW_AUTHENTICATE, challenge);
         reply
+    }
+
+    /// Returns 401 without a challenge, for the console, which has a form for logins.
+    pub(crate) fn without_session() -> Self {
+        Self::text(StatusCode::UNAUTHORIZED, "A login is required.")
+    }
+
+    /// Returns 403 for a change in a session that another site may have caused.
+    pub(crate) fn not_of_console() -> Self {
+        let text = "A change in a session needs the header \"ns-server-ui: yes\".";
+        Self::text(StatusCode::FORBIDDEN, text)
+    }
+
+    /// Adds a header.
+    pub(crate) fn with(mut self, name: HeaderName, value: HeaderValue) -> Self {
+        self.0.headers_mut().insert(name, value);
+        self
     }
 
     /// Returns 503, for a retry in a second; on another connection if this one ends.

@@ -32,12 +32,16 @@ pub(crate) struct PeerConnection {
     pub(super) slot: Arc<ConnectionSlot>,
     /// The client's certificate, on a connection of TLS.
     pub(super) certificate: ShownCertificate,
+    /// The address of the client.
+    pub(crate) peer: SocketAddr,
+    pub(super) is_tls: bool,
 }
 
 /// One request: the caller, the host, and the shared state.
 pub(crate) struct RequestContext {
     pub(crate) state: Arc<HttpState>,
     pub(crate) caller: Caller,
+    pub(crate) connection: PeerConnection,
     /// The host for documents.
     pub(crate) host: String,
     /// The fields of the query.
@@ -77,14 +81,15 @@ impl FromRequestParts<Arc<HttpState>> for RequestContext {
         state: &Arc<HttpState>,
     ) -> Result<Self, Self::Rejection> {
         let caller = parts.extensions.get::<Caller>().cloned();
-        let local = parts.extensions.get::<PeerConnection>().map(|it| it.local);
-        let (Some(caller), Some(local)) = (caller, local) else {
+        let connection = parts.extensions.get::<PeerConnection>().cloned();
+        let (Some(caller), Some(connection)) = (caller, connection) else {
             return Err(EarlyReply::unauthorized());
         };
         Ok(Self {
             state: state.clone(),
             caller,
-            host: kedge_cluster::host_text(local.ip()),
+            host: kedge_cluster::host_text(connection.local.ip()),
+            connection,
             query: FormFields::parse(parts.uri.query().unwrap_or_default().as_bytes()),
         })
     }

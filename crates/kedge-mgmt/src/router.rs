@@ -16,9 +16,10 @@ use super::reply::{EarlyReply, Handled};
 use super::request_context::{PeerConnection, RequestContext};
 use super::state::HttpState;
 use super::{
-    auth, auto_failover, buckets, certificates, cluster, cluster_audit, collections, compaction,
-    encryption, groups, hosts, jwt, kedge, ldap, membership, metrics, nodes, password_policy,
-    permissions, pools, ready, rebalance, security_headers, server_groups, threads, tls, users,
+    audit, audited, auth, auto_failover, buckets, certificates, cluster, collections, compaction,
+    custom_roles, encryption, groups, hosts, jwt, kedge, ldap, membership, metrics, nodes,
+    password_policy, permissions, pools, ready, rebalance, security_headers, server_groups,
+    session_login, threads, tls, users,
 };
 
 /// The service that handles requests. A clone is cheap.
@@ -31,18 +32,19 @@ impl App {
             .route("/", get(pools::ping))
             .route("/whoami", get(pools::whoami))
             .route("/controller/changePassword", post(users::change_password))
+            .route("/uilogin", post(not_found))
+            .route("/uilogout", post(session_login::log_out))
             .merge(pool_routes())
             .merge(bucket_routes())
             .merge(user_routes())
-            .merge(
-                cluster_routes()
-                    .route_layer(from_fn_with_state(state.clone(), cluster_audit::record)),
-            )
+            .merge(cluster_routes())
+            .merge(audit_routes())
             .route("/metrics", get(metrics::metrics))
             .route("/kedge/ready", get(ready::ready))
             .route("/kedge/stats", get(kedge::stats))
             .route("/kedge/timings/{bucket}", get(kedge::timings))
             .route("/kedge/timings/{bucket}/{name}", get(kedge::timing))
+            .route_layer(from_fn_with_state(state.clone(), audited::record))
             .fallback(not_found)
             .method_not_allowed_fallback(method_not_allowed)
             .layer(from_fn_with_state(state.clone(), cluster::everywhere))
@@ -238,6 +240,13 @@ fn user_routes() -> Routes {
                 .delete(users::remove),
         )
         .route("/settings/rbac/roles", get(users::roles))
+        .route("/kedge/roles", get(custom_roles::list))
+        .route(
+            "/kedge/roles/{role}",
+            get(custom_roles::get)
+                .put(custom_roles::put)
+                .delete(custom_roles::remove),
+        )
         .route("/settings/rbac/groups", get(groups::list))
         .route(
             "/settings/rbac/groups/{group}",
@@ -309,6 +318,16 @@ fn cluster_routes() -> Routes {
         .route(
             "/controller/stopRebalance",
             post(rebalance::controller_stop),
+        )
+}
+
+fn audit_routes() -> Routes {
+    Router::new()
+        .route("/settings/audit", get(audit::get).post(audit::set))
+        .route("/settings/audit/descriptors", get(audit::descriptors))
+        .route(
+            "/settings/audit/nonFilterableDescriptors",
+            get(audit::other_descriptors),
         )
 }
 

@@ -244,13 +244,15 @@ fn serve(
 ) -> impl Future<Output = ()> + Send + use<> {
     let (protocol, app, state) = (protocol.clone(), app.clone(), state.clone());
     async move {
-        let Ok(local) = stream.local_addr() else {
+        let (Ok(local), Ok(peer)) = (stream.local_addr(), stream.peer_addr()) else {
             return;
         };
         let mut arrival = PeerConnection {
             local,
             slot,
             certificate: ShownCertificate::default(),
+            peer,
+            is_tls: tls.is_some(),
         };
         set_options(&stream);
         let Some(tls) = tls else {

@@ -17,6 +17,7 @@ use crate::backend::Buckets;
 use crate::hosts::AllowedHosts;
 use crate::proofs::ProofChecks;
 use crate::ready::Readiness;
+use crate::sessions::Sessions;
 use crate::slots::ConnectionSlots;
 
 /// Largest body of a request, in bytes.
@@ -64,6 +65,8 @@ pub struct HttpParts {
     pub proofs: Option<ProofChecks>,
     /// vBuckets of a bucket that is created without `numVBuckets`.
     pub vbuckets_default: u16,
+    /// The time without a request after which a session of the console ends.
+    pub session_timeout: Duration,
 }
 
 /// [`HttpParts`] with the state of the running server.
@@ -82,6 +85,8 @@ pub struct HttpState {
     pub(crate) slots: Arc<ConnectionSlots>,
     /// The progress of the start, for probes.
     pub(crate) readiness: Readiness,
+    /// The sessions of the console.
+    pub(crate) sessions: Sessions,
 }
 
 impl std::fmt::Debug for HttpState {
@@ -94,6 +99,7 @@ impl HttpState {
     /// Creates the state of one server. It subscribes to changes of the cluster.
     #[must_use]
     pub fn new(parts: HttpParts, checks: Arc<PasswordChecks>) -> Self {
+        let sessions = Sessions::new(parts.session_timeout);
         let (revisions, _) = watch::channel(parts.cluster.revision());
         let newest = revisions.clone();
         parts.cluster.subscribe(move |change| {
@@ -113,6 +119,7 @@ impl HttpState {
             people: Arc::new(Semaphore::new(PEOPLE_MAX)),
             slots: Arc::default(),
             readiness: Readiness::default(),
+            sessions,
         }
     }
 
@@ -120,6 +127,8 @@ impl HttpState {
     pub(crate) fn server_stats(&self, each: &mut dyn FnMut(&str, &str)) {
         (self.parts.stats)(each);
         self.slots.stats(each);
+        let sessions = self.sessions.count(Instant::now());
+        each("mgmt_sessions", &sessions.to_string());
     }
 
     /// Waits until the server stops.

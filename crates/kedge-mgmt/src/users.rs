@@ -11,6 +11,7 @@ use kedge_auth::{
 use kedge_cluster::CLUSTER_USER;
 use kedge_node::iso_8601;
 use kedge_node::users::UsersError;
+use serde::Serialize;
 use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
@@ -172,7 +173,8 @@ pub(super) fn roles_of(
         return Ok(None);
     };
     let undefined = |roles| refusal(&UsersError::UndefinedRoles { whom, roles });
-    let roles: Roles = text.parse().map_err(|error| match error {
+    let parsed = Roles::parse(text, call.state.parts.users.read().custom_roles());
+    let roles: Roles = parsed.map_err(|error| match error {
         AuthError::UnknownRole(role) => undefined(vec![role]),
         error => refusal(&error.into()),
     })?;
@@ -351,8 +353,18 @@ pub(crate) async fn change_password(call: RequestContext, form: FormFields) -> H
     done()
 }
 
-/// `GET /settings/rbac/roles`.
+/// `GET /settings/rbac/roles`: the roles of the catalogue, and those that administrators have defined.
 pub(crate) async fn roles(call: RequestContext) -> Handled {
     call.caller.require(Privilege::InspectUsers, None)?;
-    ok(&roles_catalogue())
+    let users = call.state.parts.users.read();
+    let catalogue = roles_catalogue().into_iter().map(to_value);
+    let defined = users
+        .custom_roles()
+        .values()
+        .map(|role| to_value(role.info()));
+    ok(&catalogue.chain(defined).collect::<Vec<_>>())
+}
+
+fn to_value(role: impl Serialize) -> Value {
+    serde_json::to_value(role).expect("text becomes JSON")
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
-use kedge_auth::{HashCost, PasswordPolicy, UserStore};
+use kedge_auth::{AuditSettings, HashCost, PasswordPolicy, UserStore};
 use kedge_disk::{Disk, DiskError, read_file, replace_file};
 use kedge_executor::ScheduleError;
 use kedge_sync::{RankedMutex, ranks::UsersSave};
@@ -184,7 +184,16 @@ impl Users {
     /// Sets the log of logins and refused operations.
     #[must_use]
     pub fn audited(self, audit: Audit) -> Self {
+        audit.configure(self.read().audit_settings());
         Self { audit, ..self }
+    }
+
+    /// Returns the settings of the audit log: those that an administrator has made, or the node's own; `None` if there is no place for a log.
+    #[must_use]
+    pub fn audit_settings(&self) -> Option<AuditSettings> {
+        let defaults = self.audit.defaults()?;
+        let store = self.read();
+        Some(store.audit_settings().unwrap_or(defaults).clone())
     }
 
     /// Sets the administrator of the settings; the first call counts. Management lists this user apart from the created
@@ -360,6 +369,7 @@ impl Users {
         // Verified users must not queue behind strangers because another user was changed.
         store.keep_verified(before);
         let revision = revision(&store);
+        self.audit.configure(store.audit_settings());
         self.current.store(Arc::new(store));
         self.followed.send_replace(revision);
         Ok(())

@@ -42,6 +42,7 @@
 //!     http_allowed_hosts: Vec::new(),
 //!     vbuckets_default: 16,
 //!     login_delays: LoginDelays::NONE,
+//!     session_timeout: Duration::from_secs(600),
 //!     recovery: RecoveryMode::Strict,
 //!     cluster: None,
 //! };

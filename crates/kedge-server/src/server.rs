@@ -97,6 +97,8 @@ pub struct ServerConfig {
     pub vbuckets_default: u16,
     /// The delays after wrong passwords.
     pub login_delays: LoginDelays,
+    /// The time without a request after which a session of the console ends.
+    pub session_timeout: Duration,
     /// The reaction of recovery to damage in a log.
     pub recovery: RecoveryMode,
     /// This node's place in a cluster; `None`: it runs alone.
@@ -213,6 +215,7 @@ impl Server {
             tls: tls.clone(),
             proofs,
             vbuckets_default: config.vbuckets_default,
+            session_timeout: config.session_timeout,
         };
         let listeners = HttpListeners {
             plain: sockets.mgmt,
@@ -224,9 +227,8 @@ impl Server {
         audit.map_err(no_task("the task of the audit log"))?;
         let opener = frontend.start(sockets.clients)?;
         let node = node.map(start_node).transpose()?;
-        let bucket = config.memcached.map(|it| it.bucket);
-        let bucket = bucket.and_then(|name| registry.get(&name));
-        open_memcached_when_ready(opener, node.as_ref().map(|(node, _)| node), bucket);
+        let memcached = config.memcached.and_then(|it| registry.get(&it.bucket));
+        open_memcached_when_ready(opener, node.as_ref().map(|(node, _)| node), memcached);
         Ok(Self {
             addresses,
             registry,

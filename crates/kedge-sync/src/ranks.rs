@@ -195,6 +195,8 @@ ranks! {
         NewConnections = "`UnauthenticatedConnections`";
     60, "the owners of the management port's connections", "management", "nothing":
         ManagementPlaces = "`ConnectionSlots`";
+    60, "the sessions of the console", "management", "nothing":
+        ConsoleSessions = "`Sessions`";
     60, "the requested number of threads of each pool", "management, start-up", "starting threads, which takes locks of the executor":
         PoolConfig = "`TaskPools::config`";
     60, "vBuckets of a DCP connection that have news", "writers, tasks", "nothing":

@@ -81,6 +81,10 @@ pub const MGMT_UNAUTHENTICATED_MAX: usize = 128;
 pub const MGMT_UNAUTHENTICATED_PER_ADDRESS_MAX: usize = 32;
 /// Login timeout of a management connection, in milliseconds.
 pub const MGMT_UNAUTHENTICATED_MS_MAX: u64 = 5_000;
+/// Largest number of sessions of the console.
+pub const MGMT_SESSIONS_MAX: usize = 1_024;
+/// Largest number of sessions of the console of one user.
+pub const MGMT_SESSIONS_PER_USER_MAX: usize = 16;
 /// Number of management connections that are reserved for the other nodes of a cluster.
 pub const MGMT_KEPT_FOR_NODES: usize = 128;
 /// Number of management connections that are reserved for administrators and nodes.
@@ -165,6 +169,7 @@ const _: () = assert!(PASSWORD_CHECKS_PER_USER_MAX < PASSWORD_CHECKS_PER_ADDRESS
 const _: () = assert!(PASSWORD_CHECKS_PER_ADDRESS_MAX < PASSWORD_CHECKS_WAITING_MAX);
 const _: () = assert!(EXTERNAL_LOGINS_PER_ADDRESS_MAX < EXTERNAL_LOGINS_WAITING_MAX);
 const _: () = assert!(MGMT_UNAUTHENTICATED_PER_ADDRESS_MAX < MGMT_UNAUTHENTICATED_MAX);
+const _: () = assert!(MGMT_SESSIONS_PER_USER_MAX < MGMT_SESSIONS_MAX);
 // Each node has two requests open to each other node: one for its status, and one on behalf of a user.
 const _: () = assert!(MGMT_KEPT_FOR_NODES >= 2 * (CLUSTER_NODES_MAX - 1));
 const _: () = assert!(

@@ -3,7 +3,8 @@
 use std::fmt::Display;
 use std::process::ExitCode;
 
-use clap::{Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 use kedge_cluster::Release;
 
 use crate::tools::couchstore::{FileError, check, dump};
@@ -20,6 +21,9 @@ mod exit {
     /// `kedge load` ran, and some requests failed.
     pub(super) const REQUESTS_FAILED: u8 = 3;
 }
+
+/// The name of the argument with the password of a login.
+const PASSWORD: &str = "password";
 
 /// Memory-first, durable key-value server for JSON and binary documents.
 #[derive(Parser)]
@@ -85,11 +89,45 @@ fn command() -> Command {
         .subcommand(ConfigArgs::augment_args(settings::arguments(config)))
 }
 
+/// Warns about a password on the command line. A flag cannot be hidden: the arguments of a process are readable by all users of the machine.
+fn warn_of_visible_passwords(matches: &ArgMatches) {
+    for (id, flag) in visible_passwords(matches) {
+        let other = match id {
+            PASSWORD => "--password-file, or the variable KEDGE_PASSWORD",
+            _ => "--new-password-file, or the variable KEDGE_NEW_PASSWORD",
+        };
+        output::complain(format_args!(
+            "warning: other users of this machine see the password of {flag}; use {other}"
+        ));
+    }
+}
+
+/// Returns the flags of a command line that are passwords, but for the well-known default.
+fn visible_passwords(matches: &ArgMatches) -> Vec<(&'static str, &'static str)> {
+    let mut found = Vec::new();
+    let mut level = Some(matches);
+    while let Some(matches) = level {
+        for (id, flag) in [(PASSWORD, "--password"), ("new_password", "--new-password")] {
+            let is_there = matches!(matches.try_contains_id(id), Ok(true));
+            if !is_there || matches.value_source(id) != Some(ValueSource::CommandLine) {
+                continue;
+            }
+            let mut values = matches.get_raw(id).into_iter().flatten();
+            if values.any(|value| value != settings::DEFAULT_PASSWORD) {
+                found.push((id, flag));
+            }
+        }
+        level = matches.subcommand().map(|(_, below)| below);
+    }
+    found
+}
+
 /// Parses the command line and runs the command, as that release.
 #[must_use]
 pub fn main(release: Release) -> ExitCode {
     permissions::keep_new_files_private();
     let matches = command().get_matches();
+    warn_of_visible_passwords(&matches);
     match matches.subcommand() {
         Some(("serve", matches)) => return serve::run(matches, release),
         Some(("cluster-run", matches)) => return cluster_run::run(matches, release),
@@ -140,7 +178,7 @@ pub fn main(release: Release) -> ExitCode {
     }
 }
 
-fn config_text(matches: &clap::ArgMatches) -> Result<String, settings::SettingsError> {
+fn config_text(matches: &ArgMatches) -> Result<String, settings::SettingsError> {
     let effective = settings::Effective::new(matches, |name| std::env::var_os(name))?;
     Ok(settings::text(&effective))
 }

@@ -25,6 +25,14 @@ pub(crate) fn of_file_or_input(path: &Path, user: &str) -> io::Result<Zeroizing<
     Ok(TYPED.get_or_init(|| typed).clone())
 }
 
+/// Returns the first line of a file; of `-` that of standard input, see [`prompt`]. Nothing is remembered.
+pub(crate) fn of_file_or_prompt(path: &Path, text: &str) -> io::Result<Zeroizing<String>> {
+    match path.as_os_str() == STANDARD_INPUT {
+        true => prompt(text),
+        false => of_file(path),
+    }
+}
+
 /// Returns the first line of a file, without its end.
 pub(crate) fn of_file(path: &Path) -> io::Result<Zeroizing<String>> {
     let text = Zeroizing::new(std::fs::read_to_string(path)?);

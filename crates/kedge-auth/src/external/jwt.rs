@@ -229,7 +229,7 @@ pub fn login_of_claims(
     let user = claims.get(&issuer.subject_claim).and_then(Value::as_str);
     let user = user.ok_or(ClaimProblem::Malformed)?;
     check_external_name(user).map_err(|_| ClaimProblem::User)?;
-    if crate::group::is_reserved(user) {
+    if crate::names::is_reserved(user) {
         return Err(ClaimProblem::User);
     }
     let mut grants = ExternalGrants {

@@ -29,11 +29,13 @@ pub use self::jwt::{
 pub use self::ldap::{
     LdapEncryption, LdapQuery, LdapScope, LdapSearch, LdapSettings, SettingProblem, UserDnMapping,
 };
+use crate::custom_role::CustomRoles;
 use crate::error::{AuthError, UserNameProblem};
-use crate::group::{Group, UserChange, check_unreserved, guard, known_groups};
+use crate::group::{Group, UserChange, guard, known_groups};
 use crate::limits::{USER_NAME_BYTES_MAX, USERS_MAX};
+use crate::names::check_unreserved;
 use crate::privilege::Privileges;
-use crate::roles::Roles;
+use crate::roles::{Role, Roles};
 use crate::store::{UserStore, check_display_name};
 
 /// The first character of the id of an external user.
@@ -145,10 +147,14 @@ impl ExternalUserDoc {
         &self.id
     }
 
-    fn read(self, groups: &BTreeMap<String, Group>) -> Result<(String, ExternalUser), AuthError> {
+    fn read(
+        self,
+        groups: &BTreeMap<String, Group>,
+        custom: &CustomRoles,
+    ) -> Result<(String, ExternalUser), AuthError> {
         check_external_name(&self.id)?;
         check_display_name(&self.name)?;
-        let roles = self.roles.iter().map(|role| role.parse());
+        let roles = self.roles.iter().map(|role| Role::parse(role, custom));
         let user = ExternalUser {
             name: self.name,
             roles: Roles::new(roles.collect::<Result<Vec<_>, AuthError>>()?)?,
@@ -162,11 +168,13 @@ impl ExternalUserDoc {
 pub(crate) fn read_users(
     docs: Vec<ExternalUserDoc>,
     groups: &BTreeMap<String, Group>,
+    custom: &CustomRoles,
 ) -> Result<BTreeMap<String, ExternalUser>, AuthError> {
     if docs.len() > USERS_MAX {
         return Err(AuthError::TooManyUsers);
     }
-    docs.into_iter().map(|doc| doc.read(groups)).collect()
+    let users = docs.into_iter().map(|doc| doc.read(groups, custom));
+    users.collect()
 }
 
 impl UserStore {
@@ -201,6 +209,9 @@ impl UserStore {
             Some(groups) => Some(known_groups(&self.groups, groups)?),
             None => None,
         };
+        let roles = change.roles.clone();
+        let roles = roles.map(|roles| roles.resolved(&self.custom_roles));
+        let roles = roles.transpose()?;
         let users = &mut self.external.users;
         if users.len() >= USERS_MAX && !users.contains_key(name) {
             return Err(AuthError::TooManyUsers);
@@ -210,8 +221,8 @@ impl UserStore {
             check_display_name(display)?;
             user.name.clone_from(display);
         }
-        if let Some(roles) = &change.roles {
-            user.roles.clone_from(roles);
+        if let Some(roles) = roles {
+            user.roles = roles;
         }
         if let Some(groups) = groups {
             user.groups = groups;

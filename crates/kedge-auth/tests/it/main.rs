@@ -1,5 +1,6 @@
 //! The crate through its public interface.
 
+mod custom_roles;
 mod documents;
 mod external;
 mod groups;

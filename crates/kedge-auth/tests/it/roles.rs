@@ -279,7 +279,7 @@ fn text_forms() {
         assert_eq!(shown.parse(), Ok(roles));
     }
     let role: Role = "data_reader[b:s:c]".parse().unwrap();
-    assert_eq!(role.kind(), RoleKind::DataReader);
+    assert_eq!(role.kind(), Some(RoleKind::DataReader));
     let parts = (role.bucket(), role.scope(), role.collection());
     assert_eq!(parts, (Some("b"), Some("s"), Some("c")));
     assert_eq!("admin".parse(), Ok(Roles::admin()));
@@ -376,7 +376,7 @@ fn role_catalogue_lists_assignable_roles() {
             _ => format!("{}[{}]", info.role, inside.join(":")),
         };
         let role: Role = text.parse().unwrap();
-        assert_eq!((role.kind().name(), role.to_string()), (info.role, text));
+        assert_eq!((role.name(), role.to_string()), (info.role, text));
         assert!(!info.name.is_empty() && !info.desc.is_empty());
     }
 }
@@ -503,7 +503,7 @@ proptest! {
             let roles = Roles::new([role.clone()]).unwrap();
             let bucket = role.bucket().unwrap_or("b");
             let whole: Roles = match role.bucket() {
-                Some(bucket) => format!("{}[{bucket}]", role.kind().name()).parse().unwrap(),
+                Some(bucket) => format!("{}[{bucket}]", role.name()).parse().unwrap(),
                 None => roles.clone(),
             };
             let granted = whole.privileges(Some(bucket));

@@ -84,7 +84,7 @@ impl Session {
     /// The cluster map for this connection: that of its bucket, or the global one if no bucket was selected. A client whose
     /// bucket was dropped would take the global one for the map of the bucket.
     fn cluster_map(&self, shared: &ServerContext) -> Option<Arc<ConfigDocument>> {
-        let host = host_text(self.local);
+        let host = host_text(self.local.ip());
         match self.bucket.as_deref().map(Bucket::name) {
             Some(bucket) => shared.cluster().bucket_config(bucket, &host),
             None if self.lost_bucket => None,

@@ -23,6 +23,7 @@ pub(super) fn open(
     let audit = command.turn.shared.users.audit();
     audit.put(&AuditEvent {
         peer: Some(command.session.peer),
+        local: Some(command.session.local),
         bucket: Some(bucket.name()),
         request: &String::from_utf8_lossy(wire.name),
         ..AuditEvent::new(

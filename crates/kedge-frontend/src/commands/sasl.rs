@@ -237,6 +237,7 @@ pub(crate) fn audit_login(
 ) {
     shared.users.audit().put(&AuditEvent {
         peer: Some(session.peer),
+        local: Some(session.local),
         reason,
         ..AuditEvent::new(what, user)
     });

@@ -1,7 +1,7 @@
 //! Turns of a front-end thread that the test takes itself.
 
 use std::io::{Read as _, Write as _};
-use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::time::SystemTime;
 
 use kedge_node::inbox::Inbox;
@@ -78,7 +78,7 @@ impl Rig {
             port,
             handshake,
             peer,
-            local: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            local: (Ipv4Addr::LOCALHOST, 11_210).into(),
         };
         self.shared.metrics.opened(port == Port::Memcached);
         let message = FrontEndMessage::Connection(Box::new(accepted));

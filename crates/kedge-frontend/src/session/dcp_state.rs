@@ -186,7 +186,7 @@ impl Session {
     /// The cluster map of the bucket, for `NotMyVbucket`.
     fn map_of_bucket(&self, shared: &ServerContext) -> Vec<u8> {
         let name = self.bucket.as_deref().map(Bucket::name);
-        let host = host_text(self.local);
+        let host = host_text(self.local.ip());
         let config = name.and_then(|name| shared.cluster().bucket_config(name, &host));
         config.map_or_else(Vec::new, |config| config.json.to_vec())
     }

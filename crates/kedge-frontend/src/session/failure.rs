@@ -105,6 +105,7 @@ impl Session {
         };
         shared.users.audit().put(&AuditEvent {
             peer: Some(self.peer),
+            local: Some(self.local),
             bucket: self.bucket.as_deref().map(Bucket::name),
             request: composer.opcode.map_or("", |opcode| opcode.name()),
             reason: failure.context,
@@ -115,7 +116,7 @@ impl Session {
     /// Composes the reply with the cluster map, unless the client negotiated deduplication and has the map.
     fn not_my_vbucket(&mut self, shared: &ServerContext, composer: &Composer, out: &mut Output) {
         let response = composer.response(Status::NotMyVbucket);
-        let host = host_text(self.local);
+        let host = host_text(self.local.ip());
         let config = self
             .bucket
             .as_deref()

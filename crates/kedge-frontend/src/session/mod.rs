@@ -20,7 +20,7 @@ mod rights;
 pub(crate) mod tests;
 mod turn;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use kedge_auth::UserStore;
@@ -83,7 +83,7 @@ pub(crate) enum Flow {
 pub(crate) struct Session {
     id: ConnectionId,
     /// The address of the server that the client connected to.
-    pub(crate) local: IpAddr,
+    pub(crate) local: SocketAddr,
     pub(crate) peer: SocketAddr,
     /// The entry in the list of the memcached port's connections. A stand-in shares it.
     listed: Option<Arc<ConnectionListing>>,
@@ -111,7 +111,7 @@ impl Session {
     pub(crate) fn new(
         id: ConnectionId,
         port: Port,
-        local: IpAddr,
+        local: SocketAddr,
         peer: SocketAddr,
         shared: &ServerContext,
     ) -> Self {

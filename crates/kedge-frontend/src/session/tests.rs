@@ -157,8 +157,8 @@ impl Rig {
         let waker = Waker::new(poll.registry(), crate::front_end::WAKER).unwrap();
         let front_ends = Arc::new(FrontEnds::new(vec![Inbox::new(waker)]));
         let shared = shared(&front_ends);
-        let local = IpAddr::V4(Ipv4Addr::LOCALHOST);
-        let peer = SocketAddr::new(local, 9);
+        let host = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        let (local, peer) = (SocketAddr::new(host, 11_210), SocketAddr::new(host, 9));
         let mut session = Session::new(ConnectionId::new(0, 5, 77), port, local, peer, &shared);
         let bucket = shared.registry.get("default").unwrap();
         if port == Port::Kv {

@@ -83,6 +83,12 @@ pub(crate) const SERVER: &[MetricRow] = &[
         "Requests to the management port that were answered 503 as all connections of users are taken",
     ),
     (
+        "mgmt_sessions",
+        "kedge_mgmt_sessions",
+        false,
+        "Sessions of the console",
+    ),
+    (
         "bytes_read",
         "kedge_received_bytes",
         true,

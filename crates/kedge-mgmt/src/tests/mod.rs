@@ -5,6 +5,8 @@ mod client;
 mod cluster;
 mod collections;
 mod compaction;
+mod console_sessions;
+mod custom_roles;
 mod documents;
 mod figures;
 mod floods;
@@ -230,5 +232,6 @@ fn parts(registry: &Arc<BucketRegistry>, pools: &Arc<TaskPools>, data_dir: PathB
         tls: None,
         proofs: None,
         vbuckets_default: 16,
+        session_timeout: Duration::from_secs(600),
     }
 }

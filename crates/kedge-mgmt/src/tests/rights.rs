@@ -14,6 +14,7 @@ use super::client::Client;
 use super::{Server, VBUCKETS};
 use crate::auth::OPEN_PATHS;
 use crate::security_headers::SECURITY_HEADERS;
+use crate::session_login::LOGIN_PATH;
 
 /// The source of the router.
 const ROUTER: &str = include_str!("../router.rs");
@@ -67,6 +68,7 @@ fn filled(path: &str) -> String {
         ("{domain}", "local"),
         ("{user}", "nobody"),
         ("{group}", "nobody"),
+        ("{role}", "nobody"),
         ("{node}", "127.0.0.1:1"),
         ("{name}", "get"),
         ("{uid}", "0"),
@@ -87,6 +89,11 @@ fn roles() -> Vec<String> {
         None => role.role.to_owned(),
     })
     .collect()
+}
+
+/// Returns whether a request needs no login. That of a login without a name is refused as any wrong one.
+fn is_open(method: &str, path: &str) -> bool {
+    method == "GET" && OPEN_PATHS.contains(&path)
 }
 
 /// A user for each role, and one without any.
@@ -159,7 +166,7 @@ fn every_path_needs_a_login_and_has_security_headers() {
     assert!(routes.len() > 90, "{}", routes.len());
     for (path, method) in &routes {
         let (status, headers) = ask(&server, None, method, &filled(path));
-        let is_open = method == "GET" && OPEN_PATHS.contains(&path.as_str());
+        let is_open = is_open(method, path);
         assert_eq!(status == 401, !is_open, "{method} {path}: {status}");
         for (name, value) in SECURITY_HEADERS {
             let found = headers.iter().find(|(known, _)| known == name.as_str());
@@ -171,7 +178,7 @@ fn every_path_needs_a_login_and_has_security_headers() {
     for (path, method) in &routes {
         let login = Some(("root", "wrong"));
         let (status, _) = ask(&server, login, method, &filled(path));
-        let is_open = method == "GET" && OPEN_PATHS.contains(&path.as_str());
+        let is_open = is_open(method, path);
         assert_eq!(status == 401, !is_open, "{method} {path}: {status}");
     }
 }
@@ -180,7 +187,11 @@ fn every_path_needs_a_login_and_has_security_headers() {
 fn page(server: &Server, roles: &[String]) -> String {
     let mut rows: BTreeMap<(String, String), Vec<&str>> = BTreeMap::new();
     for (path, method) in routes(ROUTER) {
-        let is_open = method == "GET" && OPEN_PATHS.contains(&path.as_str());
+        let is_open = is_open(&method, &path);
+        if path == LOGIN_PATH {
+            rows.insert((path, method), vec!["no login is needed"]);
+            continue;
+        }
         let mut allowed = Vec::new();
         let is_allowed = |user: &str| {
             restore(server);

@@ -120,6 +120,35 @@ fn wrong_passwords_of_management_delay_logins() {
     );
 }
 
+/// The status line of the reply of management to a login by the form of the console.
+fn log_in_to_console(kedge: &Kedge, user: &str, password: &str) -> String {
+    let mut client = TcpStream::connect(kedge.server().mgmt_addr().unwrap()).unwrap();
+    let form = format!("user={user}&password={password}");
+    let request = format!(
+        "POST /uilogin HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{form}",
+        form.len()
+    );
+    client.write_all(request.as_bytes()).unwrap();
+    let mut reply = String::new();
+    client.read_to_string(&mut reply).unwrap();
+    reply.lines().next().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn wrong_passwords_of_the_console_delay_logins() {
+    let kedge = start(HOUR);
+    for _ in 0..FAILURES {
+        let status = log_in_to_console(&kedge, "writer", "wrong");
+        assert!(status.starts_with("HTTP/1.1 401"), "{status}");
+    }
+    let status = log_in_to_console(&kedge, "writer", "other");
+    assert!(status.starts_with("HTTP/1.1 429"), "{status}");
+    assert_eq!(
+        log_in(&kedge, Mechanism::ScramSha512, "writer", PASSWORD),
+        Status::TemporaryFailure
+    );
+}
+
 #[test]
 fn exchanges_that_began_together_are_one_guess() {
     let kedge = start(HOUR);

@@ -173,6 +173,7 @@ impl Kedge {
             http_allowed_hosts: setup.http_allowed_hosts,
             vbuckets_default: 16,
             login_delays: setup.login_delays,
+            session_timeout: Duration::from_secs(600),
             recovery: RecoveryMode::Strict,
             cluster: None,
         };

@@ -17,6 +17,7 @@ pub(crate) use bucket::config as bucket_config;
 pub(crate) use cluster::coordinator;
 pub(crate) use tls::names as tls_names;
 
+use std::collections::BTreeSet;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -26,7 +27,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use clap::ArgMatches;
-use kedge_auth::HashCost;
+use kedge_auth::{AuditSettings, HashCost};
 use kedge_bucket::{Bucket, RecoveryMode};
 use kedge_cluster::{ClusterError, Release};
 use kedge_coordinator::cluster::ClusterSetup;
@@ -258,15 +259,19 @@ fn hash_cost(settings: &Settings) -> HashCost {
     HashCost::new(memory_kib, settings.password_hash_passes).unwrap_or_default()
 }
 
-/// Opens the audit log, if it is enabled.
+/// Opens the audit log, which records events if it is enabled.
 fn audit(disk: &Arc<dyn Disk>, settings: &Settings) -> io::Result<Audit> {
-    if !settings.audit_log {
-        return Ok(Audit::off());
-    }
+    let interval = settings.audit_log_interval.as_secs();
     let config = AuditConfig {
         dir: settings.data_dir.clone(),
-        file_bytes_max: settings.audit_log_bytes_max.0,
         files_max: settings.audit_log_files,
+        settings: AuditSettings {
+            enabled: settings.audit_log,
+            rotate_interval_s: u32::try_from(interval).unwrap_or(u32::MAX),
+            rotate_bytes: settings.audit_log_bytes_max.0,
+            disabled: BTreeSet::new(),
+            disabled_users: BTreeSet::new(),
+        },
     };
     Audit::open(Arc::clone(disk), config)
 }
@@ -346,6 +351,7 @@ fn server_config(
         http_allowed_hosts: settings.http_allowed_hosts.0.clone(),
         vbuckets_default: settings.vbuckets,
         login_delays: LoginDelays::up_to(settings.login_delay_max),
+        session_timeout: settings.session_timeout,
         recovery: match settings.recover {
             Recover::Strict => RecoveryMode::Strict,
             Recover::Salvage => RecoveryMode::Salvage,

@@ -233,10 +233,12 @@ fn take_password_file(settings: &mut Settings, origins: &mut Origins) -> Result<
         return Ok(());
     }
     let path = PathBuf::from(&settings.password_file);
-    let password = password::of_file(&path).map_err(|source| SettingsError::Read {
-        path: path.clone(),
-        source,
-    })?;
+    let prompt = format!("Password of {}: ", settings.user);
+    let password =
+        password::of_file_or_prompt(&path, &prompt).map_err(|source| SettingsError::Read {
+            path: path.clone(),
+            source,
+        })?;
     settings.password = SecretText::new(&password);
     origins.insert("password", ("***".to_owned(), SettingSource::File(path)));
     Ok(())

@@ -250,7 +250,7 @@ settings! {
     password: SecretText = SecretText::new(DEFAULT_PASSWORD),
         "The administrator's password. Given on a later start, it replaces the stored one. Other users of the machine see flags: prefer `password_file` or the variable.", secret = true;
     password_file: String = String::new(),
-        "File whose first line is the administrator's password. It is stronger than `password`, and read at the start.", default_note = "none";
+        "File whose first line is the administrator's password; `-` is standard input. It is stronger than `password`, and read at the start.", default_note = "none";
     password_length_min: u16 = 6,
         "Least number of characters of new passwords, also of `password`.";
     password_hash_memory: Bytes = Bytes(HASH_MEMORY_BYTES_DEFAULT),
@@ -316,6 +316,8 @@ settings! {
         "Time within which a client must log in, where a login is required.";
     login_delay_max: Duration = Duration::from_secs(5),
         "Longest time for which logins are refused after wrong passwords. It begins with 100 ms after five of a user at an address, or fifty of an address or a user, and doubles with each further one. Passwords that were verified since the start are not refused. 0s: none.";
+    session_timeout: Duration = Duration::from_secs(600),
+        "Time without a request after which a login to the console ends.";
     idle_timeout: Duration = FrontendLimits::default().idle,
         "Time without a request after which a connection is closed. 0s: never.";
     slow_sender_timeout: Duration = FrontendLimits::default().slow_sender,
@@ -327,7 +329,10 @@ settings! {
     dcp_stuck_timeout: Duration = FrontendLimits::default().dcp_stuck,
         "Time that the buffer of a consumer of DCP may be full without an acknowledgement.";
     audit_log: bool = false,
-        "Write logins and refused operations as JSON lines to audit.log in the data directory.";
+        "Write logins, refused operations and changes of management as JSON lines to audit.log in the data directory. \
+         `/settings/audit` overrides this and the next two, once it was set.";
+    audit_log_interval: Duration = Duration::from_secs(86_400),
+        "Time since its first line at which the audit log is rotated.";
     audit_log_bytes_max: Bytes = Bytes(20 << 20),
         "Size at which the audit log is rotated; the older files are audit.log.1 and so on.";
     audit_log_files: u32 = 10,

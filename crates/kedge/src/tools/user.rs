@@ -1,6 +1,7 @@
-//! `kedge user`: users and groups.
+//! `kedge user`: users, groups and roles.
 
 use std::fmt;
+use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use kedge_auth::AuthError;
@@ -12,7 +13,7 @@ use super::{ServerArgs, ToolError};
 use crate::client::{ClientError, ManagementClient, encode};
 use crate::{output, password};
 
-/// Add, change, remove and list users and groups, and change passwords
+/// Add, change, remove and list users, groups and roles, and change passwords
 #[derive(Args, Clone, Debug)]
 pub(crate) struct UserArgs {
     #[command(subcommand)]
@@ -26,6 +27,9 @@ struct NewPassword {
     /// The new password; by default it is read from standard input
     #[arg(long, env = "KEDGE_NEW_PASSWORD", hide_env_values = true)]
     new_password: Option<String>,
+    /// File whose first line is the new password; - is standard input. It is stronger than --new-password
+    #[arg(long, env = "KEDGE_NEW_PASSWORD_FILE", value_name = "FILE")]
+    new_password_file: Option<PathBuf>,
 }
 
 #[derive(Subcommand, Clone, Debug)]
@@ -64,6 +68,9 @@ enum UserCommand {
     /// Create, change, remove and list groups, whose roles their members inherit
     #[command(subcommand)]
     Group(GroupCommand),
+    /// Define, remove and list roles of your own, which are lists of privileges
+    #[command(subcommand)]
+    Role(RoleCommand),
     /// Remove a user
     Remove {
         /// Login name
@@ -110,6 +117,36 @@ enum GroupCommand {
     },
 }
 
+#[derive(Subcommand, Clone, Debug)]
+enum RoleCommand {
+    /// Define a role, or replace its definition; users who have it get the new privileges at once
+    Set {
+        /// Name of the role
+        name: String,
+        /// All privileges of the role, such as read,insert,upsert,delete
+        #[arg(long)]
+        privileges: String,
+        /// The largest part for which the role has to be given: cluster, bucket, scope or collection
+        #[arg(long, default_value = "collection")]
+        scope: String,
+        /// Description
+        #[arg(long, default_value = "")]
+        description: String,
+    },
+    /// Remove a role that no user and no group has
+    Remove {
+        /// Name of the role
+        name: String,
+    },
+    /// List the roles that were defined
+    List {
+        /// Print the server's JSON instead of a table
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+const ROLES: &str = "/kedge/roles";
 const USERS: &str = "/settings/rbac/users/local";
 const GROUPS: &str = "/settings/rbac/groups";
 
@@ -150,6 +187,7 @@ pub(crate) fn run(args: &UserArgs) -> Result<(), ToolError> {
             format!("user \"{name}\" is changed\n")
         }
         UserCommand::Group(command) => group(&client, command)?,
+        UserCommand::Role(command) => defined_role(&client, command)?,
         UserCommand::Remove { name } => {
             client.expect("DELETE", &place(name), &[])?;
             format!("user \"{name}\" is gone\n")
@@ -235,6 +273,61 @@ fn describe_groups(list: &Value) -> String {
         ]);
     }
     table("lll", &rows)
+}
+
+fn defined_role(client: &ManagementClient, command: &RoleCommand) -> Result<String, ToolError> {
+    let place = |name: &str| format!("{ROLES}/{}", encode(name));
+    Ok(match command {
+        RoleCommand::Set {
+            name,
+            privileges,
+            scope,
+            description,
+        } => {
+            let form = [
+                ("privileges", privileges.as_str()),
+                ("scope", scope.as_str()),
+                ("description", description.as_str()),
+            ];
+            client.expect("PUT", &place(name), &form)?;
+            format!("role \"{name}\" is set\n")
+        }
+        RoleCommand::Remove { name } => {
+            client.expect("DELETE", &place(name), &[])?;
+            format!("role \"{name}\" is gone\n")
+        }
+        RoleCommand::List { json } => {
+            let list = client.json(ROLES)?;
+            if *json {
+                format!("{list}\n")
+            } else {
+                describe_roles(&list)
+            }
+        }
+    })
+}
+
+fn describe_roles(list: &Value) -> String {
+    let mut rows = vec![
+        ["ROLE", "SCOPE", "PRIVILEGES", "DESCRIPTION"]
+            .map(str::to_owned)
+            .to_vec(),
+    ];
+    for role in list.as_array().into_iter().flatten() {
+        let privileges = role.get("privileges").and_then(Value::as_array);
+        let privileges: Vec<&str> = privileges
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .collect();
+        rows.push(vec![
+            text(role, "name"),
+            text(role, "scope"),
+            privileges.join(","),
+            text(role, "description"),
+        ]);
+    }
+    table("llll", &rows)
 }
 
 fn text(object: &Value, name: &str) -> String {
@@ -324,9 +417,12 @@ impl fmt::Debug for NewPassword {
 
 impl NewPassword {
     fn get(&self, user: &str) -> Result<Zeroizing<String>, ToolError> {
-        let password = match &self.new_password {
-            Some(password) => password.clone().into(),
-            None => password::prompt(&format!("New password of {user}: "))?,
+        let password = match (&self.new_password_file, &self.new_password) {
+            (Some(file), _) => {
+                password::of_file_or_prompt(file, &format!("New password of {user}: "))?
+            }
+            (None, Some(password)) => password.clone().into(),
+            (None, None) => password::prompt(&format!("New password of {user}: "))?,
         };
         if password.is_empty() {
             return Err(ToolError::Usage("the password is empty".to_owned()));

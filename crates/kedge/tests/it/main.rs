@@ -48,6 +48,7 @@ mod rebalance;
 mod recovery;
 mod replicas;
 mod request_memory;
+mod rights;
 mod shutdown;
 mod tls;
 mod tls_clients;

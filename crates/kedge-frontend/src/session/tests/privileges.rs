@@ -328,6 +328,9 @@ fn system_attributes_need_their_own_privileges() {
 /// The audit log has failed logins of the KV port and denied commands, and no others.
 #[test]
 fn audit_log_has_failed_logins_and_denials() {
+    use std::collections::BTreeSet;
+
+    use kedge_auth::AuditSettings;
     use kedge_disk::{Disk, read_file};
     use kedge_node::audit::{Audit, AuditConfig};
 
@@ -336,8 +339,14 @@ fn audit_log_has_failed_logins_and_denials() {
     let disk: Arc<dyn Disk> = Arc::new(disk);
     let config = AuditConfig {
         dir: PathBuf::from("/audit"),
-        file_bytes_max: 1 << 20,
         files_max: 1,
+        settings: AuditSettings {
+            enabled: true,
+            rotate_interval_s: 86_400,
+            rotate_bytes: 1 << 20,
+            disabled: BTreeSet::new(),
+            disabled_users: BTreeSet::new(),
+        },
     };
     let audit = Audit::open(disk.clone(), config).unwrap();
     let features = Features::of(&[Feature::Xerror, Feature::Collections]);

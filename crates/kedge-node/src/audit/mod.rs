@@ -5,17 +5,23 @@
 //!   next written line has their number.
 //! * While events wait, the task runs or is scheduled, from [`Audit::write_by`] on; the first added event wakes it.
 //! * No line contains a password or a document; text from clients is escaped and cut.
+//! * The recorded events are those that the settings select ([`Audit::configure`]).
+
+mod events;
+mod file;
+mod filter;
 
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use kedge_auth::USER_NAME_BYTES_MAX;
-use kedge_disk::{Disk, DiskError, File};
+use arc_swap::ArcSwap;
+use kedge_auth::{AuditSettings, USER_NAME_BYTES_MAX};
+use kedge_disk::Disk;
 use kedge_executor::{Executor, Next, ScheduleError, TaskContext, TaskId, TaskSpec};
 use kedge_sync::{
     RankedMutex,
@@ -23,141 +29,31 @@ use kedge_sync::{
 };
 use serde_json::{Map, Value, json};
 
+use self::file::{LogFile, RotationLimits};
+use self::filter::Filter;
 use crate::pools::TaskPools;
 use crate::tasks::AUDIT_LOG;
 use crate::timestamp::iso_8601;
 
-/// The current file; older ones have the suffixes `.1`, `.2` and so on.
-const FILE: &str = "audit.log";
-/// The next file, while it is created.
-const NEW_FILE: &str = "audit.log.new";
+pub use self::events::{EventDescriptor, EventKind};
+
 /// The largest number of waiting events; a line has some hundred bytes.
 const QUEUE_MAX: usize = 16_384;
 /// The largest number of lines that are written and synced together.
 const BATCH_MAX: usize = 1_024;
 
-/// The settings of the audit log.
+/// The domain of users whose passwords are stored here.
+const LOCAL: &str = "local";
+
+/// The audit log of a node.
 #[derive(Clone, Debug)]
 pub struct AuditConfig {
     /// The directory of the files.
     pub dir: PathBuf,
-    /// The size at which the file is rotated, in bytes.
-    pub file_bytes_max: u64,
     /// The number of older files that are kept.
     pub files_max: u32,
-}
-
-/// The kind of an event. Numbers are those of Couchbase's reference of audit events, where it has the event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EventKind {
-    /// A login over the KV port.
-    LoggedIn,
-    /// A login over the KV port that failed.
-    LoginFailed,
-    /// A command for which the user lacks a privilege.
-    Denied,
-    /// A DCP connection.
-    DcpOpened,
-    /// A wrong password in management.
-    ManagementLoginFailed,
-    /// A request to management for which the user lacks a privilege.
-    ManagementDenied,
-    /// A node was added to the cluster.
-    NodeAdded,
-    /// A node was removed from the cluster.
-    NodeRemoved,
-    /// Nodes were failed over, or a graceful failover has begun.
-    FailedOver,
-    /// A failed-over node is to be recovered.
-    RecoveryEntered,
-    /// A rebalance has begun.
-    RebalanceStarted,
-    /// A rebalance, drain or graceful failover was stopped.
-    RebalanceStopped,
-    /// A drain has begun.
-    NodeDrained,
-    /// A server group was added.
-    GroupAdded,
-    /// A server group was deleted.
-    GroupDeleted,
-    /// A server group was renamed, or nodes were given other groups.
-    GroupUpdated,
-    /// Automatic failovers were enabled, or their settings changed.
-    AutoFailoverEnabled,
-    /// Automatic failovers were disabled.
-    AutoFailoverDisabled,
-    /// The count of automatic failovers was reset.
-    AutoFailoverCountReset,
-    /// The policy of passwords was changed.
-    PasswordPolicyChanged,
-    /// The settings of the directory were changed or removed.
-    LdapSettingsChanged,
-    /// The settings of tokens were changed or removed.
-    JwtSettingsChanged,
-    /// The settings of rebalances were changed.
-    RebalanceSettingsChanged,
-    /// Any other change of the cluster.
-    ClusterCommand,
-}
-
-impl EventKind {
-    fn id(self) -> Option<u32> {
-        Some(match self {
-            Self::DcpOpened => 20_480,
-            Self::LoginFailed => 20_481,
-            Self::Denied => 20_484,
-            Self::LoggedIn => 20_485,
-            Self::ManagementLoginFailed => 8_193,
-            Self::NodeAdded => 8_196,
-            Self::NodeRemoved => 8_197,
-            Self::FailedOver => 8_198,
-            Self::RecoveryEntered => 8_199,
-            Self::RebalanceStarted => 8_200,
-            Self::GroupAdded => 8_210,
-            Self::GroupDeleted => 8_211,
-            Self::GroupUpdated => 8_212,
-            Self::AutoFailoverEnabled => 8_220,
-            Self::AutoFailoverDisabled => 8_221,
-            Self::AutoFailoverCountReset => 8_222,
-            Self::PasswordPolicyChanged => 8_235,
-            Self::ManagementDenied
-            | Self::RebalanceStopped
-            | Self::NodeDrained
-            | Self::LdapSettingsChanged
-            | Self::JwtSettingsChanged
-            | Self::RebalanceSettingsChanged
-            | Self::ClusterCommand => return None,
-        })
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::DcpOpened => "opened DCP connection",
-            Self::LoginFailed => "authentication failed",
-            Self::Denied => "command access failure",
-            Self::LoggedIn => "authentication succeeded",
-            Self::ManagementLoginFailed => "login failure",
-            Self::ManagementDenied => "management access failure",
-            Self::NodeAdded => "add node",
-            Self::NodeRemoved => "remove node",
-            Self::FailedOver => "failover nodes",
-            Self::RecoveryEntered => "enter node recovery",
-            Self::RebalanceStarted => "rebalance initiated",
-            Self::RebalanceStopped => "rebalance stopped",
-            Self::NodeDrained => "node drain initiated",
-            Self::GroupAdded => "add group",
-            Self::GroupDeleted => "delete group",
-            Self::GroupUpdated => "update group",
-            Self::AutoFailoverEnabled => "enable auto failover",
-            Self::AutoFailoverDisabled => "disable auto failover",
-            Self::AutoFailoverCountReset => "reset auto failover count",
-            Self::PasswordPolicyChanged => "password policy",
-            Self::LdapSettingsChanged => "modify ldap settings",
-            Self::JwtSettingsChanged => "modify jwt settings",
-            Self::RebalanceSettingsChanged => "modify rebalance settings",
-            Self::ClusterCommand => "cluster command",
-        }
-    }
+    /// The settings until an administrator makes others.
+    pub settings: AuditSettings,
 }
 
 /// One event. Fields that are empty or `None` are left out of the line.
@@ -169,6 +65,10 @@ pub struct AuditEvent<'e> {
     pub user: &'e str,
     /// The address of the client.
     pub peer: Option<SocketAddr>,
+    /// The address of the server that the client has connected to.
+    pub local: Option<SocketAddr>,
+    /// The name of the session of the console.
+    pub session: &'e str,
     /// The bucket.
     pub bucket: Option<&'e str>,
     /// The command, or method and path.
@@ -187,6 +87,8 @@ impl<'e> AuditEvent<'e> {
             kind,
             user,
             peer: None,
+            local: None,
+            session: "",
             bucket: None,
             request: "",
             reason: "",
@@ -197,29 +99,35 @@ impl<'e> AuditEvent<'e> {
     fn line(&self, unix_ms: u64) -> Vec<u8> {
         let mut line = Map::new();
         let mut put = |name: &str, value: Value| line.insert(name.to_owned(), value);
+        let descriptor = self.kind.descriptor();
         put("timestamp", iso_8601(unix_ms).into());
-        if let Some(id) = self.kind.id() {
-            put("id", id.into());
-        }
-        put("name", self.kind.name().into());
+        put("id", descriptor.id.into());
+        put("name", descriptor.name.into());
+        put("description", descriptor.description.into());
         if !self.user.is_empty() {
             let (domain, user) = match kedge_auth::external_name(self.user) {
                 Some(name) => ("external", name),
-                None => ("local", self.user),
+                None => (LOCAL, self.user),
             };
-            put(
-                "real_userid",
-                json!({ "domain": domain, "user": cut(user) }),
-            );
+            let user = json!({ "domain": domain, "user": cut(user) });
+            // Nobody acts for another user.
+            put("effective_userid", user.clone());
+            put("real_userid", user);
         }
-        if let Some(peer) = self.peer {
-            let ip = peer.ip().to_canonical().to_string();
-            put("remote", json!({ "ip": ip, "port": peer.port() }));
+        for (name, address) in [("remote", self.peer), ("local", self.local)] {
+            if let Some(address) = address {
+                let ip = address.ip().to_canonical().to_string();
+                put(name, json!({ "ip": ip, "port": address.port() }));
+            }
         }
         if let Some(bucket) = self.bucket {
             put("bucket", bucket.into());
         }
-        for (name, text) in [("request", self.request), ("reason", self.reason)] {
+        for (name, text) in [
+            ("request", self.request),
+            ("reason", self.reason),
+            ("sessionid", self.session),
+        ] {
             if !text.is_empty() {
                 put(name, cut(text).into());
             }
@@ -241,14 +149,19 @@ fn cut(text: &str) -> &str {
 /// The receiver of events.
 #[derive(Debug, Default)]
 pub struct Audit {
-    /// The log; `None` if events are not recorded.
+    /// The log; `None` if there is no place for one.
     log: Option<Arc<AuditLog>>,
+    filter: ArcSwap<Filter>,
     /// The number of events that were lost.
     dropped: AtomicU64,
 }
 
 #[derive(Debug)]
 struct AuditLog {
+    /// The settings until an administrator makes others.
+    defaults: AuditSettings,
+    rotate_bytes: AtomicU64,
+    rotate_interval_s: AtomicU32,
     waiting: RankedMutex<AuditWaiting, Waiting>,
     file: RankedMutex<AuditFile, LogFile>,
     /// The task that writes.
@@ -271,21 +184,63 @@ impl Audit {
         Self::default()
     }
 
-    /// Opens the file. Events wait until [`Audit::write_by`] starts the task.
+    /// Opens the file, if events are recorded. Events wait until [`Audit::write_by`] starts the task.
     ///
     /// # Errors
     /// The file cannot be opened.
     pub fn open(disk: Arc<dyn Disk>, config: AuditConfig) -> io::Result<Self> {
-        let file = LogFile::open(disk, config).map_err(io::Error::other)?;
+        let mut file = LogFile::new(disk, config.dir, config.files_max);
+        if config.settings.enabled {
+            file.open(unix_ms()).map_err(io::Error::other)?;
+        }
         let log = AuditLog {
+            rotate_bytes: config.settings.rotate_bytes.into(),
+            rotate_interval_s: config.settings.rotate_interval_s.into(),
             waiting: RankedMutex::default(),
             file: RankedMutex::new(file),
             task: OnceLock::new(),
+            defaults: config.settings,
         };
         Ok(Self {
+            filter: ArcSwap::from_pointee(Filter::new(&log.defaults)),
             log: Some(Arc::new(log)),
             dropped: AtomicU64::new(0),
         })
+    }
+
+    /// Returns the settings until an administrator makes others; `None` if there is no place for a log.
+    #[must_use]
+    pub fn defaults(&self) -> Option<&AuditSettings> {
+        self.log.as_ref().map(|log| &log.defaults)
+    }
+
+    /// Selects the recorded events from now on: by the settings of an administrator, or by those of the node.
+    pub fn configure(&self, settings: Option<&AuditSettings>) {
+        let Some(log) = &self.log else {
+            return;
+        };
+        let settings = settings.unwrap_or(&log.defaults);
+        let bytes = log
+            .rotate_bytes
+            .swap(settings.rotate_bytes, Ordering::Relaxed);
+        let interval = &log.rotate_interval_s;
+        let interval = interval.swap(settings.rotate_interval_s, Ordering::Relaxed);
+        let filter = Filter::new(settings);
+        let before = self.filter.load_full();
+        if (bytes, interval) == (settings.rotate_bytes, settings.rotate_interval_s)
+            && filter == *before
+        {
+            return;
+        }
+        // The last event of a log that is turned off says so.
+        let event = AuditEvent::new(EventKind::Configured, "");
+        if before.is_on() {
+            self.put(&event);
+        }
+        self.filter.store(Arc::new(filter));
+        if !before.is_on() {
+            self.put(&event);
+        }
     }
 
     /// Starts the task that writes. It ends with the executor; [`Audit::finish`] then writes waiting events.
@@ -318,7 +273,11 @@ impl Audit {
 
     /// Adds an event.
     pub fn put(&self, event: &AuditEvent<'_>) {
-        let Some(log) = &self.log else {
+        let Some(log) = self
+            .log
+            .as_ref()
+            .filter(|_| self.filter.load().admits(event))
+        else {
             return;
         };
         if log.take(event.line(unix_ms())).is_err() {
@@ -328,7 +287,7 @@ impl Audit {
 
     /// Returns whether events are recorded.
     pub fn is_on(&self) -> bool {
-        self.log.is_some()
+        self.filter.load().is_on()
     }
 
     /// Returns the number of lost events since the start, because too many waited.
@@ -389,7 +348,11 @@ impl AuditLog {
             }
             (batch, lost + count as u64)
         };
-        let result = file.append(&batch);
+        let limits = RotationLimits {
+            bytes_max: self.rotate_bytes.load(Ordering::Relaxed),
+            interval_ms: u64::from(self.rotate_interval_s.load(Ordering::Relaxed)) * 1_000,
+        };
+        let result = file.append(&batch, limits, unix_ms());
         let mut waiting = self.waiting.lock();
         if let Err(error) = result {
             waiting.lost += count;
@@ -419,143 +382,40 @@ fn unix_ms() -> u64 {
     since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(0))
 }
 
-/// The current file and the older ones.
-#[derive(Debug)]
-struct LogFile {
-    disk: Arc<dyn Disk>,
-    config: AuditConfig,
-    /// The file; `None` until it could be opened.
-    file: Option<Box<dyn File>>,
-    /// The length of the file, without lines that were lost.
-    bytes: u64,
-    /// True if the file may have bytes of lost lines at its end.
-    is_torn: bool,
-}
-
-impl LogFile {
-    fn open(disk: Arc<dyn Disk>, config: AuditConfig) -> Result<Self, DiskError> {
-        let mut log = Self {
-            disk,
-            config,
-            file: None,
-            bytes: 0,
-            is_torn: false,
-        };
-        match log.begin() {
-            Err(error) if error.is_no_space() => {
-                tracing::error!(
-                    "cannot write the audit log now, events are lost until that works: {error}"
-                );
-            }
-            begun => begun?,
-        }
-        Ok(log)
-    }
-
-    /// Opens or creates the file.
-    fn begin(&mut self) -> Result<(), DiskError> {
-        let path = self.config.dir.join(FILE);
-        let is_there = self.disk.exists(&path)?;
-        let file = if is_there {
-            self.disk.open(&path)?
-        } else {
-            self.disk.create(&path)?
-        };
-        // Also if the file exists: an earlier sync may have failed, or a crash may have come before it.
-        self.disk.sync_dir(&self.config.dir)?;
-        let bytes = file.len()?;
-        self.bytes = bytes + end_line(&*file, bytes)?;
-        self.file = Some(file);
-        self.is_torn = false;
-        Ok(())
-    }
-
-    fn append(&mut self, lines: &[u8]) -> Result<(), DiskError> {
-        if self.file.is_none() {
-            self.begin()?;
-        }
-        self.cut_torn_end()?;
-        if self.bytes > 0 && self.bytes + lines.len() as u64 > self.config.file_bytes_max {
-            self.rotate()?;
-        }
-        let file = self.file.as_ref().expect("it was opened above");
-        let result = file
-            .write_at(lines, self.bytes)
-            .and_then(|()| file.sync_data());
-        match result {
-            Ok(()) => self.bytes += lines.len() as u64,
-            Err(_) => self.is_torn = true,
-        }
-        result
-    }
-
-    /// Removes what a failed write or sync has left, as its lines are counted as lost.
-    fn cut_torn_end(&mut self) -> Result<(), DiskError> {
-        if self.is_torn
-            && let Some(file) = &self.file
-        {
-            file.set_len(self.bytes)?;
-            self.is_torn = false;
-        }
-        Ok(())
-    }
-
-    /// Rotates the files. If a step fails the older ones stay, and the next attempt continues.
-    fn rotate(&mut self) -> Result<(), DiskError> {
-        let path = |number: u32| -> PathBuf {
-            let name = match number {
-                0 => FILE.to_owned(),
-                number => format!("{FILE}.{number}"),
-            };
-            Path::new(&self.config.dir).join(name)
-        };
-        let new_path = self.config.dir.join(NEW_FILE);
-        let new = self.disk.create(&new_path)?;
-        // Only up to the first gap, which a failed attempt has left: the last file is removed if there is no gap.
-        let mut free = 0;
-        while free < self.config.files_max && self.disk.exists(&path(free))? {
-            free += 1;
-        }
-        for number in (0..free).rev() {
-            self.disk.rename(&path(number), &path(number + 1))?;
-        }
-        self.disk.rename(&new_path, &path(0))?;
-        // If the sync fails, the next attempt opens the new file and repeats the sync.
-        self.file = None;
-        self.bytes = 0;
-        self.disk.sync_dir(&self.config.dir)?;
-        self.file = Some(new);
-        Ok(())
-    }
-}
-
-/// Ends a line that a crash has torn, so that the next one starts on its own. Returns the number of bytes for that.
-fn end_line(file: &dyn File, bytes: u64) -> Result<u64, DiskError> {
-    let Some(at) = bytes.checked_sub(1) else {
-        return Ok(0);
-    };
-    let mut last = [0];
-    file.read_at(&mut last, at)?;
-    if last == *b"\n" {
-        return Ok(0);
-    }
-    file.write_at(b"\n", bytes)?;
-    Ok(1)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+    use std::path::Path;
+
     use kedge_disk::{Fault, Operation, SimDisk, read_file};
 
+    use super::file::FILE;
     use super::*;
     use crate::pools::ONE_THREAD_EACH;
 
-    fn config(file_bytes_max: u64, files_max: u32) -> AuditConfig {
+    fn config(rotate_bytes: u64, files_max: u32) -> AuditConfig {
         AuditConfig {
             dir: PathBuf::from("/data"),
-            file_bytes_max,
             files_max,
+            settings: AuditSettings {
+                enabled: true,
+                rotate_interval_s: 86_400,
+                rotate_bytes,
+                disabled: BTreeSet::new(),
+                disabled_users: BTreeSet::new(),
+            },
         }
+    }
+
+    fn limits(bytes_max: u64) -> RotationLimits {
+        RotationLimits {
+            bytes_max,
+            interval_ms: 86_400_000,
+        }
+    }
+
+    fn log_file(disk: &Arc<dyn Disk>, files_max: u32) -> LogFile {
+        LogFile::new(disk.clone(), PathBuf::from("/data"), files_max)
     }
 
     fn disk() -> Arc<dyn Disk> {
@@ -576,6 +436,8 @@ mod tests {
         let long = "\u{e9}".repeat(USER_NAME_BYTES_MAX);
         let event = AuditEvent {
             peer: Some("[::ffff:10.0.0.1]:99".parse().unwrap()),
+            local: Some("10.0.0.2:11210".parse().unwrap()),
+            session: "abc",
             bucket: Some("b"),
             request: "SET",
             reason: "no \"right\"\n",
@@ -587,8 +449,12 @@ mod tests {
             "timestamp": "2024-02-29T23:59:59.007Z",
             "id": 20_484,
             "name": "command access failure",
+            "description": "The user of a command lacks a privilege.",
+            "effective_userid": { "domain": "local", "user": "\u{e9}".repeat(USER_NAME_BYTES_MAX / 2) },
             "real_userid": { "domain": "local", "user": "\u{e9}".repeat(USER_NAME_BYTES_MAX / 2) },
             "remote": { "ip": "10.0.0.1", "port": 99 },
+            "local": { "ip": "10.0.0.2", "port": 11_210 },
+            "sessionid": "abc",
             "bucket": "b",
             "request": "SET",
             "reason": "no \"right\"\n",
@@ -603,7 +469,9 @@ mod tests {
         let line = AuditEvent::new(EventKind::ManagementDenied, "").line(0);
         let expected = json!({
             "timestamp": "1970-01-01T00:00:00.000Z",
+            "id": 61_440,
             "name": "management access failure",
+            "description": "The user of a request to management lacks a privilege.",
         });
         assert_eq!(serde_json::from_slice::<Value>(&line).unwrap(), expected);
     }
@@ -682,11 +550,11 @@ mod tests {
     #[test]
     fn audit_rotation_removes_the_oldest_files() {
         let disk = disk();
-        let mut log = LogFile::open(disk.clone(), config(1_000, 2)).unwrap();
+        let mut log = log_file(&disk, 2);
         for number in 0..20 {
             let user = format!("{number:0100}");
             let line = AuditEvent::new(EventKind::LoggedIn, &user).line(0);
-            log.append(&line).unwrap();
+            log.append(&line, limits(1_000), 0).unwrap();
         }
         let mut names = disk.list(Path::new("/data")).unwrap();
         names.sort();
@@ -708,6 +576,68 @@ mod tests {
         }
     }
 
+    #[test]
+    fn audit_rotation_by_time_counts_from_the_first_line_also_after_a_start() {
+        let disk = disk();
+        let hour = RotationLimits {
+            bytes_max: 1 << 20,
+            interval_ms: 3_600_000,
+        };
+        let count = |name: &str| lines(&*disk, name).len();
+        let append = |log: &mut LogFile, at_ms: u64| {
+            let line = AuditEvent::new(EventKind::LoggedIn, "ada").line(at_ms);
+            log.append(&line, hour, at_ms).unwrap();
+        };
+        let mut log = log_file(&disk, 4);
+        append(&mut log, 1_000);
+        append(&mut log, 3_600_999);
+        assert_eq!(count(FILE), 2);
+        append(&mut log, 3_601_000);
+        assert_eq!((count(FILE), count("audit.log.1")), (1, 2));
+        // Another process goes on with the file.
+        let mut log = log_file(&disk, 4);
+        log.open(7_200_000).unwrap();
+        append(&mut log, 7_200_999);
+        assert_eq!(count(FILE), 2);
+        append(&mut log, 7_201_000);
+        assert_eq!((count(FILE), count("audit.log.1")), (1, 2));
+        // A clock that goes backwards rotates nothing.
+        append(&mut log, 0);
+        assert_eq!(count(FILE), 2);
+    }
+
+    #[test]
+    fn audit_log_is_turned_on_and_off_while_the_server_runs() {
+        let disk = disk();
+        let mut config = config(1 << 20, 2);
+        config.settings.enabled = false;
+        let on = AuditSettings {
+            enabled: true,
+            disabled: [EventKind::DcpOpened.id()].into(),
+            ..config.settings.clone()
+        };
+        let audit = Audit::open(disk.clone(), config).unwrap();
+        let put = |kind| audit.put(&AuditEvent::new(kind, "ada"));
+        put(EventKind::LoggedIn);
+        audit.finish_lines();
+        let path = Path::new("/data").join(FILE);
+        assert!(!audit.is_on() && !disk.exists(&path).unwrap());
+        audit.configure(Some(&on));
+        audit.configure(Some(&on));
+        put(EventKind::LoggedIn);
+        put(EventKind::DcpOpened);
+        assert!(audit.is_on());
+        audit.configure(None);
+        put(EventKind::LoggedIn);
+        audit.finish_lines();
+        let lines = lines(&*disk, FILE);
+        let ids: Vec<u64> = lines
+            .iter()
+            .map(|line| line["id"].as_u64().unwrap())
+            .collect();
+        assert_eq!(ids, [4_096, 20_485, 4_096]);
+    }
+
     /// A failed creation of the new file left the older ones renamed, and each attempt renamed them once more: soon all
     /// were gone.
     #[test]
@@ -716,18 +646,19 @@ mod tests {
             let sim = SimDisk::new(3);
             sim.create_dir_all(Path::new("/data")).unwrap();
             let disk: Arc<dyn Disk> = Arc::new(sim.clone());
-            let mut log = LogFile::open(disk.clone(), config(100, 4)).unwrap();
+            let mut log = log_file(&disk, 4);
+            let mut append = |line: &[u8]| log.append(line, limits(100), 0);
             let line =
                 |number: u32| AuditEvent::new(EventKind::LoggedIn, &number.to_string()).line(0);
             for number in 0..3 {
-                log.append(&line(number)).unwrap();
+                append(&line(number)).unwrap();
             }
             sim.fail_every(op, Fault::NoSpace);
             for _ in 0..10 {
-                assert!(log.append(&line(9)).is_err(), "{op}");
+                assert!(append(&line(9)).is_err(), "{op}");
             }
             sim.clear_faults();
-            log.append(&line(3)).unwrap();
+            append(&line(3)).unwrap();
             let users: Vec<Value> = ["audit.log.3", "audit.log.2", "audit.log.1", FILE]
                 .iter()
                 .flat_map(|name| lines(&*disk, name))
@@ -758,7 +689,14 @@ mod tests {
 
     fn put(audit: &Audit, user: &str) {
         audit.put(&AuditEvent::new(EventKind::LoggedIn, user));
-        while audit.log.as_ref().unwrap().write_some() {}
+        audit.finish_lines();
+    }
+
+    impl Audit {
+        /// Writes the waiting events.
+        fn finish_lines(&self) {
+            while self.log.as_ref().unwrap().write_some() {}
+        }
     }
 
     /// The users of the lines, and the number of lost events in place of a user.

@@ -1,9 +1,9 @@
-//! Audit events of cluster commands: who changed the members, the rebalance, the settings or the server groups of a cluster.
+//! Audit events of changes: who changed the members, the settings, the buckets or the users.
 //!
-//! A command is recorded after it succeeded, with its parameters, by the node that executed it.
+//! A change is recorded after it succeeded, with its parameters, by the node that executed it.
 //!
 //! Invariants:
-//! * A parameter whose name contains `pass` is not recorded.
+//! * A parameter whose name is that of a secret is not recorded.
 //! * The size of the recorded parameters is bounded.
 
 use std::sync::Arc;
@@ -18,14 +18,51 @@ use serde_json::{Map, Value};
 
 use super::auth::Caller;
 use super::form::{self, FormFields};
+use super::request_context::PeerConnection;
 use super::state::HttpState;
 
 /// The largest size of recorded parameters, in bytes of the request's body.
 const PARAMETERS_BYTES_MAX: usize = 4 << 10;
 /// The path of server groups.
 const GROUPS: &str = "/pools/default/serverGroups";
+/// The path of buckets.
+const BUCKETS: &str = "/pools/default/buckets";
+/// The path of roles that administrators define.
+const ROLES: &str = "/kedge/roles/";
+/// The path of users and their groups.
+const RBAC: &str = "/settings/rbac/";
 
-/// Returns the event of a command; `None` if the request is none.
+/// Returns the event of a change of a bucket or its collections, whose path is `rest` below that of all buckets.
+fn bucket_event(method: &Method, rest: &str) -> Option<EventKind> {
+    let mut parts = rest.trim_start_matches('/').split('/');
+    let (bucket, below, last) = (parts.next()?, parts.next(), parts.next());
+    Some(match (method.as_str(), below, last) {
+        ("POST", None, _) if bucket.is_empty() => EventKind::BucketCreated,
+        ("POST", None, _) => EventKind::BucketModified,
+        ("DELETE", None, _) => EventKind::BucketDeleted,
+        ("POST", Some("controller"), Some("doFlush")) => EventKind::BucketFlushed,
+        ("POST", Some("controller"), Some("resetVbucket")) => EventKind::BucketModified,
+        ("POST", Some("controller"), _) => EventKind::CompactionCommand,
+        // It changes nothing: it waits.
+        ("POST", Some("scopes"), Some("@ensureManifest")) => return None,
+        ("POST" | "PUT" | "PATCH" | "DELETE", Some("scopes"), _) => EventKind::CollectionsChanged,
+        _ => return None,
+    })
+}
+
+/// Returns the event of a change of users or groups, whose path is `rest` below that of all.
+fn user_event(method: &Method, rest: &str) -> Option<EventKind> {
+    let kind = rest.split('/').next()?;
+    Some(match (method.as_str(), kind) {
+        ("PUT" | "PATCH", "users") => EventKind::UserSet,
+        ("DELETE", "users") => EventKind::UserDeleted,
+        ("PUT" | "PATCH", "groups") => EventKind::UserGroupSet,
+        ("DELETE", "groups") => EventKind::UserGroupDeleted,
+        _ => return None,
+    })
+}
+
+/// Returns the event of a change; `None` if the request is none.
 fn event(method: &Method, path: &str, form: &FormFields) -> Option<EventKind> {
     if let Some(group) = path.strip_prefix(GROUPS) {
         return match *method {
@@ -33,6 +70,19 @@ fn event(method: &Method, path: &str, form: &FormFields) -> Option<EventKind> {
             Method::POST => Some(EventKind::GroupAdded),
             Method::PUT => Some(EventKind::GroupUpdated),
             Method::DELETE => Some(EventKind::GroupDeleted),
+            _ => None,
+        };
+    }
+    if let Some(rest) = path.strip_prefix(BUCKETS) {
+        return bucket_event(method, rest);
+    }
+    if let Some(rest) = path.strip_prefix(RBAC) {
+        return user_event(method, rest);
+    }
+    if path.starts_with(ROLES) {
+        return match *method {
+            Method::PUT => Some(EventKind::RoleSet),
+            Method::DELETE => Some(EventKind::RoleDeleted),
             _ => None,
         };
     }
@@ -72,6 +122,12 @@ fn event(method: &Method, path: &str, form: &FormFields) -> Option<EventKind> {
         "/pools/default/settings/memcached/global" => EventKind::ClusterCommand,
         "/settings/passwordPolicy" => EventKind::PasswordPolicyChanged,
         "/settings/rebalance" => EventKind::RebalanceSettingsChanged,
+        "/controller/changePassword" => EventKind::PasswordChanged,
+        "/pools/default" => EventKind::ClusterSettingsChanged,
+        "/controller/regenerateCertificate" => EventKind::CertificateRegenerated,
+        "/settings/clientCertAuth" => EventKind::ClientCertAuthChanged,
+        "/node/controller/loadTrustedCAs" => EventKind::AuthoritiesLoaded,
+        "/node/controller/reloadCertificate" => EventKind::CertificateReloaded,
         "/kedge/cluster/move" | "/kedge/cluster/balance" | "/kedge/cluster/level" => {
             EventKind::ClusterCommand
         }
@@ -99,11 +155,22 @@ fn parameters(body: &[u8], form: &FormFields) -> Map<String, Value> {
     parameters
 }
 
+/// Parts of names of parameters that are secrets.
+const SECRETS: [&str; 6] = [
+    "password",
+    "passphrase",
+    "secret",
+    "token",
+    "privatekey",
+    "bindpass",
+];
+
 fn is_secret(name: &str) -> bool {
-    name.to_ascii_lowercase().contains("pass")
+    let name = name.to_ascii_lowercase();
+    SECRETS.iter().any(|secret| name.contains(secret))
 }
 
-/// Passes a request on, and records it if it is a cluster command that succeeded.
+/// Passes a request on, and records it if it is a change that succeeded.
 pub(crate) async fn record(
     State(state): State<Arc<HttpState>>,
     request: Request,
@@ -113,6 +180,7 @@ pub(crate) async fn record(
     // Only bodies of commands are read: maps of other nodes may be larger.
     let is_command = event(&method, &path, &FormFields::default()).is_some();
     let caller = request.extensions().get::<Caller>().cloned();
+    let connection = request.extensions().get::<PeerConnection>().cloned();
     let audit = state.parts.users.audit();
     let Some(caller) = caller.filter(|_| audit.is_on() && is_command) else {
         return next.run(request).await;
@@ -128,6 +196,9 @@ pub(crate) async fn record(
     let response = next.run(Request::from_parts(head, Body::from(body))).await;
     if let Some(kind) = kind.filter(|_| response.status().is_success()) {
         audit.put(&AuditEvent {
+            peer: connection.as_ref().map(|it| it.peer),
+            local: connection.as_ref().map(|it| it.local),
+            session: caller.session.as_deref().unwrap_or_default(),
             request: &format!("{method} {path}"),
             parameters: parameters.as_ref(),
             ..AuditEvent::new(kind, &caller.id)
@@ -141,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_cluster_command_has_an_event() {
+    fn each_change_has_an_event() {
         let of =
             |method, path, form: &str| event(&method, path, &FormFields::parse(form.as_bytes()));
         let post = |path, form| of(Method::POST, path, form);
@@ -168,6 +239,80 @@ mod tests {
             assert_eq!(post(path, form), Some(expected), "{path} {form}");
             assert_eq!(of(Method::GET, path, form), None, "{path}");
         }
+        for (method, path, expected) in [
+            (
+                Method::POST,
+                "/pools/default/buckets",
+                Some(EventKind::BucketCreated),
+            ),
+            (
+                Method::POST,
+                "/pools/default/buckets/b",
+                Some(EventKind::BucketModified),
+            ),
+            (
+                Method::DELETE,
+                "/pools/default/buckets/b",
+                Some(EventKind::BucketDeleted),
+            ),
+            (
+                Method::POST,
+                "/pools/default/buckets/b/controller/doFlush",
+                Some(EventKind::BucketFlushed),
+            ),
+            (
+                Method::POST,
+                "/pools/default/buckets/b/controller/compactBucket",
+                Some(EventKind::CompactionCommand),
+            ),
+            (
+                Method::DELETE,
+                "/pools/default/buckets/b/scopes/s/collections/c",
+                Some(EventKind::CollectionsChanged),
+            ),
+            (
+                Method::POST,
+                "/pools/default/buckets/b/scopes/@ensureManifest/1",
+                None,
+            ),
+            (Method::GET, "/pools/default/buckets/b", None),
+            (
+                Method::PUT,
+                "/settings/rbac/users/local/u",
+                Some(EventKind::UserSet),
+            ),
+            (
+                Method::DELETE,
+                "/settings/rbac/users/local/u",
+                Some(EventKind::UserDeleted),
+            ),
+            (
+                Method::PATCH,
+                "/settings/rbac/groups/g",
+                Some(EventKind::UserGroupSet),
+            ),
+            (
+                Method::DELETE,
+                "/settings/rbac/groups/g",
+                Some(EventKind::UserGroupDeleted),
+            ),
+            (Method::GET, "/settings/rbac/users", None),
+            (Method::PUT, "/kedge/roles/r", Some(EventKind::RoleSet)),
+            (
+                Method::DELETE,
+                "/kedge/roles/r",
+                Some(EventKind::RoleDeleted),
+            ),
+            (
+                Method::POST,
+                "/controller/changePassword",
+                Some(EventKind::PasswordChanged),
+            ),
+            // That of a session is recorded where it is made.
+            (Method::POST, "/uilogout", None),
+        ] {
+            assert_eq!(of(method.clone(), path, ""), expected, "{method} {path}");
+        }
         // What nodes tell each other is no command.
         assert_eq!(post("/kedge/cluster/promise", ""), None);
     }
@@ -181,6 +326,10 @@ mod tests {
         assert_eq!(
             of("otpNode=a&otpNode=b&password=x&newPassword=y&bindPass=z&allowUnsafe=true"),
             r#"{"allowUnsafe":"true","otpNode":"a,b"}"#
+        );
+        assert_eq!(
+            of("privateKeyPassphrase=x&bindPass=y&clientSecret=z&port=1"),
+            r#"{"port":"1"}"#
         );
         assert_eq!(of(r#"{"password":"x","groups":[]}"#), r#"{"groups":[]}"#);
         assert_eq!(of(&"x".repeat(5_000)), r#"{"bytes":5000}"#);

@@ -1,0 +1,187 @@
+//! The file of the audit log, and the older ones.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use kedge_disk::{Disk, DiskError, File};
+use serde_json::Value;
+
+use crate::timestamp::unix_ms_of;
+
+/// The current file; older ones have the suffixes `.1`, `.2` and so on.
+pub(super) const FILE: &str = "audit.log";
+/// The next file, while it is created.
+const NEW_FILE: &str = "audit.log.new";
+/// The longest first line whose time is read, in bytes.
+const LINE_BYTES_MAX: usize = 64 << 10;
+
+/// The limits at which a file is rotated, before the next lines.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RotationLimits {
+    /// Its size, in bytes.
+    pub(super) bytes_max: u64,
+    /// The time since its first line, in milliseconds.
+    pub(super) interval_ms: u64,
+}
+
+/// The current file and the older ones.
+#[derive(Debug)]
+pub(super) struct LogFile {
+    disk: Arc<dyn Disk>,
+    dir: PathBuf,
+    files_max: u32,
+    /// The file; `None` until it could be opened.
+    file: Option<Box<dyn File>>,
+    /// The length of the file, without lines that were lost.
+    bytes: u64,
+    /// The time of the first line, in milliseconds since 1970.
+    began_ms: u64,
+    /// True if the file may have bytes of lost lines at its end.
+    is_torn: bool,
+}
+
+impl LogFile {
+    pub(super) fn new(disk: Arc<dyn Disk>, dir: PathBuf, files_max: u32) -> Self {
+        Self {
+            disk,
+            dir,
+            files_max,
+            file: None,
+            bytes: 0,
+            began_ms: 0,
+            is_torn: false,
+        }
+    }
+
+    /// Opens or creates the file at a start. On a full disk that waits.
+    pub(super) fn open(&mut self, now_ms: u64) -> Result<(), DiskError> {
+        match self.begin(now_ms) {
+            Err(error) if error.is_no_space() => {
+                tracing::error!(
+                    "cannot write the audit log now, events are lost until that works: {error}"
+                );
+                Ok(())
+            }
+            begun => begun,
+        }
+    }
+
+    /// Opens or creates the file.
+    fn begin(&mut self, now_ms: u64) -> Result<(), DiskError> {
+        let path = self.dir.join(FILE);
+        let is_there = self.disk.exists(&path)?;
+        let file = if is_there {
+            self.disk.open(&path)?
+        } else {
+            self.disk.create(&path)?
+        };
+        // Also if the file exists: an earlier sync may have failed, or a crash may have come before it.
+        self.disk.sync_dir(&self.dir)?;
+        let bytes = file.len()?;
+        self.bytes = bytes + end_line(&*file, bytes)?;
+        self.began_ms = first_time(&*file, bytes)?.unwrap_or(now_ms);
+        self.file = Some(file);
+        self.is_torn = false;
+        Ok(())
+    }
+
+    pub(super) fn append(
+        &mut self,
+        lines: &[u8],
+        limits: RotationLimits,
+        now_ms: u64,
+    ) -> Result<(), DiskError> {
+        if self.file.is_none() {
+            self.begin(now_ms)?;
+        }
+        self.cut_torn_end()?;
+        let is_full = self.bytes + lines.len() as u64 > limits.bytes_max;
+        let is_old = now_ms.saturating_sub(self.began_ms) >= limits.interval_ms;
+        if self.bytes > 0 && (is_full || is_old) {
+            self.rotate()?;
+        }
+        if self.bytes == 0 {
+            self.began_ms = now_ms;
+        }
+        let file = self.file.as_ref().expect("it was opened above");
+        let result = file
+            .write_at(lines, self.bytes)
+            .and_then(|()| file.sync_data());
+        match result {
+            Ok(()) => self.bytes += lines.len() as u64,
+            Err(_) => self.is_torn = true,
+        }
+        result
+    }
+
+    /// Removes what a failed write or sync has left, as its lines are counted as lost.
+    fn cut_torn_end(&mut self) -> Result<(), DiskError> {
+        if self.is_torn
+            && let Some(file) = &self.file
+        {
+            file.set_len(self.bytes)?;
+            self.is_torn = false;
+        }
+        Ok(())
+    }
+
+    /// Rotates the files. If a step fails the older ones stay, and the next attempt continues.
+    fn rotate(&mut self) -> Result<(), DiskError> {
+        let path = |number: u32| -> PathBuf {
+            let name = match number {
+                0 => FILE.to_owned(),
+                number => format!("{FILE}.{number}"),
+            };
+            Path::new(&self.dir).join(name)
+        };
+        let new_path = self.dir.join(NEW_FILE);
+        let new = self.disk.create(&new_path)?;
+        // Only up to the first gap, which a failed attempt has left: the last file is removed if there is no gap.
+        let mut free = 0;
+        while free < self.files_max && self.disk.exists(&path(free))? {
+            free += 1;
+        }
+        for number in (0..free).rev() {
+            self.disk.rename(&path(number), &path(number + 1))?;
+        }
+        self.disk.rename(&new_path, &path(0))?;
+        // If the sync fails, the next attempt opens the new file and repeats the sync.
+        self.file = None;
+        self.bytes = 0;
+        self.disk.sync_dir(&self.dir)?;
+        self.file = Some(new);
+        Ok(())
+    }
+}
+
+/// Returns the time of the first line, in milliseconds since 1970; `None` if there is none, or it is damaged.
+fn first_time(file: &dyn File, bytes: u64) -> Result<Option<u64>, DiskError> {
+    let mut start = vec![
+        0;
+        usize::try_from(bytes)
+            .unwrap_or(usize::MAX)
+            .min(LINE_BYTES_MAX)
+    ];
+    file.read_at(&mut start, 0)?;
+    let line = start
+        .split(|byte| *byte == b'\n')
+        .next()
+        .unwrap_or_default();
+    let line: Option<Value> = serde_json::from_slice(line).ok();
+    let time = line.as_ref().and_then(|line| line["timestamp"].as_str());
+    Ok(time.and_then(unix_ms_of))
+}
+
+/// Ends a line that a crash has torn, so that the next one starts on its own. Returns the number of bytes for that.
+fn end_line(file: &dyn File, bytes: u64) -> Result<u64, DiskError> {
+    let Some(at) = bytes.checked_sub(1) else {
+        return Ok(0);
+    };
+    let mut last = [0];
+    file.read_at(&mut last, at)?;
+    if last == *b"\n" {
+        return Ok(0);
+    }
+    file.write_at(b"\n", bytes)?;
+    Ok(1)
+}
