@@ -24,6 +24,8 @@ pub struct AuditSettings {
     pub rotate_interval_s: u32,
     /// The size at which a file is rotated, in bytes.
     pub rotate_bytes: u64,
+    /// The age of its last line at which an older file is removed, in seconds; 0 for none.
+    pub prune_age_s: u32,
     /// The numbers of events that are not recorded.
     pub disabled: BTreeSet<u32>,
     /// The users of whom those events are not recorded that can be left out.

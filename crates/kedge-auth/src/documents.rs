@@ -3,7 +3,7 @@
 //!
 //! | name | content |
 //! |---|---|
-//! | `common` | `version` of the documents (2, or 1 without anything external), `cluster`, `generation`, `revision`, `fallback_salt_key`, `iterations`, `ldap`, `jwt` |
+//! | `common` | `version` of the documents (2, or 1 without what came with version 2: anything external, defined roles, settings of the audit log), `cluster`, `generation`, `revision`, `fallback_salt_key`, `iterations`, `audit`, `ldap`, `jwt` |
 //! | `GENERATION/local/USER` | a user, as in the [stored form](crate::UserStore::to_json), without the argon2id hash |
 //! | `GENERATION/groups/GROUP` | a group, as there |
 //! | `GENERATION/roles/ROLE` | a role that an administrator has defined, as there |
@@ -28,8 +28,8 @@ use crate::error::{AuthError, StoreProblem};
 use crate::external::{ExternalUserDoc, ExternalUsers, JwtSettings, LdapSettings, read_users};
 use crate::names::is_reserved;
 use crate::persist::{
-    CustomRoleDoc, GroupDoc, StoreParts, UserDoc, decode_fallback_key, encode, malformed,
-    sane_iterations,
+    CustomRoleDoc, GroupDoc, StoreParts, UserDoc, decode_fallback_key, encode, has_additions,
+    malformed, sane_iterations,
 };
 use crate::policy::PasswordPolicy;
 use crate::shared::UsersRevision;
@@ -44,8 +44,8 @@ const ROLES: &str = "roles";
 const EXTERNAL: &str = "external";
 /// The newest version of the documents.
 const DOCUMENTS_VERSION: u64 = 2;
-/// The version without external users and settings of a directory: releases that know no others read it, too.
-const VERSION_WITHOUT_EXTERNAL: u64 = 1;
+/// The version without external users, defined roles and settings of the audit log: releases that know no others read it, too.
+const VERSION_WITHOUT_ADDITIONS: u64 = 1;
 
 /// The documents, by name.
 pub type UserDocuments = BTreeMap<String, Vec<u8>>;
@@ -93,9 +93,9 @@ impl UserStore {
             return documents;
         };
         let common = CommonDoc {
-            version: match self.external.is_empty() {
-                true => VERSION_WITHOUT_EXTERNAL,
-                false => DOCUMENTS_VERSION,
+            version: match has_additions(self) {
+                true => DOCUMENTS_VERSION,
+                false => VERSION_WITHOUT_ADDITIONS,
             },
             cluster: shared.cluster.clone(),
             generation: shared.generation.clone(),
@@ -138,7 +138,7 @@ impl UserStore {
             return Ok(None);
         };
         let common: CommonDoc = serde_json::from_slice(common).map_err(malformed)?;
-        if !(VERSION_WITHOUT_EXTERNAL..=DOCUMENTS_VERSION).contains(&common.version) {
+        if !(VERSION_WITHOUT_ADDITIONS..=DOCUMENTS_VERSION).contains(&common.version) {
             return Err(AuthError::UnsupportedVersion {
                 found: common.version,
                 supported: DOCUMENTS_VERSION,

@@ -100,13 +100,8 @@ impl UserStore {
             return self.external.roles_of(name, &self.groups);
         }
         self.get(id)
-            .map(|user| self.all_roles(user))
+            .map(|user| all_roles(self, user))
             .unwrap_or_default()
-    }
-
-    fn all_roles(&self, user: &User) -> Roles {
-        let groups = user.groups.iter().filter_map(|name| self.groups.get(name));
-        user.roles.joined(groups.map(Group::roles))
     }
 
     /// Creates or changes a user, whose name must not be reserved. A new user needs a password. Costs three PBKDF2 and one
@@ -127,7 +122,7 @@ impl UserStore {
         now_s: u64,
     ) -> Result<(), AuthError> {
         check_unreserved(id)?;
-        self.guard_user(id, by)?;
+        guard_user(self, id, by)?;
         let groups = match &change.groups {
             Some(groups) => Some(known_groups(&self.groups, groups)?),
             None => None,
@@ -151,7 +146,7 @@ impl UserStore {
         if let Some(groups) = groups {
             self.user_mut(id)?.groups = groups;
         }
-        self.guard_user(id, by)
+        guard_user(self, id, by)
     }
 
     /// Sets a user's own password, as [`UserStore::set_password`] does.
@@ -174,7 +169,7 @@ impl UserStore {
     /// [`AuthError::ReservedName`], [`AuthError::UnknownUser`], [`AuthError::Guarded`].
     pub fn remove_user(&mut self, id: &str, by: Privileges) -> Result<(), AuthError> {
         check_unreserved(id)?;
-        self.guard_user(id, by)?;
+        guard_user(self, id, by)?;
         self.remove(id)
     }
 
@@ -191,7 +186,7 @@ impl UserStore {
     ) -> Result<(), AuthError> {
         check_group_name(name)?;
         check_unreserved(name)?;
-        self.guard_group(name, by)?;
+        guard_group(self, name, by)?;
         for text in [&change.description, &change.ldap_group_ref]
             .into_iter()
             .flatten()
@@ -214,7 +209,7 @@ impl UserStore {
         if let Some(reference) = &change.ldap_group_ref {
             group.ldap_group_ref.clone_from(reference);
         }
-        self.guard_group(name, by)
+        guard_group(self, name, by)
     }
 
     /// Removes a group, also from its users.
@@ -222,7 +217,7 @@ impl UserStore {
     /// # Errors
     /// [`AuthError::UnknownGroup`], [`AuthError::Guarded`].
     pub fn remove_group(&mut self, name: &str, by: Privileges) -> Result<(), AuthError> {
-        self.guard_group(name, by)?;
+        guard_group(self, name, by)?;
         let removed = self.groups.remove(name);
         removed.ok_or_else(|| AuthError::UnknownGroup(name.to_owned()))?;
         for user in self.users.values_mut() {
@@ -230,17 +225,6 @@ impl UserStore {
         }
         self.external.forget_group(name);
         Ok(())
-    }
-
-    fn guard_user(&self, id: &str, by: Privileges) -> Result<(), AuthError> {
-        guard(&self.roles_of(id), by)
-    }
-
-    fn guard_group(&self, name: &str, by: Privileges) -> Result<(), AuthError> {
-        match self.groups.get(name) {
-            Some(group) => guard(&group.roles, by),
-            None => Ok(()),
-        }
     }
 }
 
@@ -257,6 +241,22 @@ pub(crate) fn known_groups(
         return Err(AuthError::TooManyGroups);
     }
     Ok(names)
+}
+
+fn guard_user(store: &UserStore, id: &str, by: Privileges) -> Result<(), AuthError> {
+    guard(&store.roles_of(id), by)
+}
+
+fn guard_group(store: &UserStore, name: &str, by: Privileges) -> Result<(), AuthError> {
+    match store.groups.get(name) {
+        Some(group) => guard(&group.roles, by),
+        None => Ok(()),
+    }
+}
+
+fn all_roles(store: &UserStore, user: &User) -> Roles {
+    let groups = user.groups.iter().filter_map(|name| store.groups.get(name));
+    user.roles.joined(groups.map(Group::roles))
 }
 
 pub(crate) fn guard(roles: &Roles, by: Privileges) -> Result<(), AuthError> {

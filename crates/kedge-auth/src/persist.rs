@@ -58,7 +58,9 @@
 //! there if a cluster shares the users, `roles` if an administrator has defined some. `argon2id`, with one lane, is there once the password was set or proven to this server.
 //!
 //! `external` is there if there are external users or settings of a directory, which have all fields of
-//! [`LdapSettings`](crate::LdapSettings), or settings of tokens, [`JwtSettings`](crate::JwtSettings), as `jwt`. Without it the text has version 4, which earlier releases read, too.
+//! [`LdapSettings`](crate::LdapSettings), or settings of tokens, [`JwtSettings`](crate::JwtSettings), as `jwt`. `audit` is there once an administrator has made
+//! settings of the audit log, with all fields of [`AuditSettings`](crate::AuditSettings). Without `external`, `roles` and `audit` the text has version 4, which earlier
+//! releases read, too.
 //!
 //! Versions 1 to 4 are read, too. They have no `argon2id`; versions 1 and 2 have no `shared`, and version 1 has no groups.
 
@@ -93,8 +95,8 @@ use crate::store::{User, UserStore, check_display_name, check_name};
 /// The version of the stored form that is written; this program reads it and [`OLDEST_VERSION`].
 pub const STORE_VERSION: u64 = 5;
 
-/// The version that is written while there is nothing of external users.
-const VERSION_WITHOUT_EXTERNAL: u64 = 4;
+/// The version that is written while there is nothing that it does not have.
+const VERSION_WITHOUT_ADDITIONS: u64 = 4;
 
 /// The oldest supported version.
 const OLDEST_VERSION: u64 = 1;
@@ -232,9 +234,9 @@ impl UserStore {
     pub fn to_json(&self) -> String {
         let external = ExternalDoc::of(&self.external);
         let doc = StoreDoc {
-            version: match external {
-                Some(_) => STORE_VERSION,
-                None => VERSION_WITHOUT_EXTERNAL,
+            version: match has_additions(self) {
+                true => STORE_VERSION,
+                false => VERSION_WITHOUT_ADDITIONS,
             },
             fallback_salt_key: encode(&*self.fallback_salt_key),
             iterations: self.iterations,
@@ -294,6 +296,11 @@ impl UserStore {
             verified: VerifiedCache::new()?,
         })
     }
+}
+
+/// Returns whether there is anything that needs the newest version of the stored forms.
+pub(crate) fn has_additions(store: &UserStore) -> bool {
+    store.has_external() || !store.custom_roles.is_empty() || store.audit.is_some()
 }
 
 /// Users, groups and defined roles by their names.

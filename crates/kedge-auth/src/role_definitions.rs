@@ -1,7 +1,7 @@
 //! The roles of a store that administrators have defined.
 //!
 //! Invariants:
-//! * A role that a user or group has stays, and so does its extent. Its privileges may change: users have the new ones at once.
+//! * A role that a user, a group or a rule for tokens has stays, and so does its extent. Its privileges may change: users have the new ones at once.
 //! * Only a full administrator defines roles.
 
 use std::sync::Arc;
@@ -66,7 +66,7 @@ fn all_roles_mut(store: &mut UserStore) -> impl Iterator<Item = &mut Roles> {
     users.chain(external).chain(groups)
 }
 
-/// Checks that no user and no group has a role.
+/// Checks that no user, no group and no rule for tokens has a role.
 fn check_unused(store: &UserStore, name: &str) -> Result<(), AuthError> {
     let has = |roles: &Roles| roles.iter().any(|role| role.name() == name);
     let user = store.users.values().find(|user| has(&user.roles));
@@ -76,7 +76,10 @@ fn check_unused(store: &UserStore, name: &str) -> Result<(), AuthError> {
     let user = user.or_else(|| external.map(|(name, _)| format!("external user {name:?}")));
     let mut groups = store.groups.iter();
     let mut group = || groups.find(|(_, group)| has(&group.roles));
-    match user.or_else(|| group().map(|(name, _)| format!("group {name:?}"))) {
+    let by = user.or_else(|| group().map(|(name, _)| format!("group {name:?}")));
+    let jwt = store.external.jwt.as_deref();
+    let issuer = || jwt?.issuer_with_role(name, &store.custom_roles);
+    match by.or_else(|| issuer().map(|issuer| format!("a rule for tokens of {issuer:?}"))) {
         None => Ok(()),
         Some(by) => Err(AuthError::RoleInUse {
             role: name.to_owned(),

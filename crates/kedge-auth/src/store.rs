@@ -168,6 +168,12 @@ impl UserStore {
         self.audit = Some(settings);
     }
 
+    /// Returns whether there is anything external: users, or settings of a directory or of tokens.
+    #[must_use]
+    pub fn has_external(&self) -> bool {
+        !self.external.is_empty()
+    }
+
     /// Returns the PBKDF2 iterations of passwords that are set from now on.
     #[must_use]
     pub const fn iterations(&self) -> u32 {

@@ -149,6 +149,12 @@ pub enum Feature {
     TlsPorts,
     /// A node proves the cluster's secret to others in requests to management, and does not send it.
     NodeProofs,
+    /// The users of the cluster have external ones, or settings of a directory or of tokens.
+    ExternalUsers,
+    /// The users of the cluster have roles that administrators have defined.
+    DefinedRoles,
+    /// The users of the cluster have settings of the audit log.
+    AuditSettings,
 }
 
 impl Feature {
@@ -166,6 +172,9 @@ impl Feature {
             Self::ReplicationEpoch => (CompatLevel(2), "the epoch in replication"),
             Self::TlsPorts => (CompatLevel(2), "the ports of TLS"),
             Self::NodeProofs => (CompatLevel(2), "proofs of the cluster's secret"),
+            Self::ExternalUsers => (CompatLevel(2), "external users"),
+            Self::DefinedRoles => (CompatLevel(2), "a role that administrators define"),
+            Self::AuditSettings => (CompatLevel(2), "a change of the audit log's settings"),
         }
     }
 
@@ -193,7 +202,7 @@ impl ClusterMap {
     ///
     /// # Errors
     /// `NeedsLevel`.
-    pub(crate) fn require(&self, feature: Feature) -> Result<(), ClusterError> {
+    pub fn require(&self, feature: Feature) -> Result<(), ClusterError> {
         match self.has(feature) {
             true => Ok(()),
             false => Err(ClusterError::NeedsLevel {

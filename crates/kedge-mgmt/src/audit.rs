@@ -19,6 +19,8 @@ use super::users::refusal;
 const INTERVALS_S: std::ops::RangeInclusive<u32> = 900..=604_800;
 /// The range of the size at which a file is rotated, in bytes. 0 stands for the largest.
 const SIZES: std::ops::RangeInclusive<u64> = 1 << 20..=500 << 20;
+/// The range of the age at which older files are removed, in minutes. 0 stands for never.
+const PRUNE_MINUTES: std::ops::RangeInclusive<u32> = 0..=35_791_394;
 /// The domains of users.
 const DOMAINS: [&str; 2] = ["local", "external"];
 /// The largest number of users of whom events are left out.
@@ -41,7 +43,7 @@ fn document(call: &RequestContext, settings: &AuditSettings) -> Value {
         "disabled": settings.disabled,
         "disabledUsers": settings.disabled_users,
         "logPath": call.state.parts.data_dir.display().to_string(),
-        "pruneAge": 0,
+        "pruneAge": settings.prune_age_s / 60,
         "rotateInterval": settings.rotate_interval_s,
         "rotateSize": settings.rotate_bytes,
         "uid": hasher.finish().to_string(),
@@ -100,11 +102,11 @@ impl Change<'_> {
             }
             "disabled" => self.disabled(text),
             "disabledUsers" => self.users(text),
-            "pruneAge" if text == "0" => {}
-            "pruneAge" => self.error(
-                name,
-                "Files are not removed by their age; the setting audit_log_files limits their number",
-            ),
+            "pruneAge" => {
+                if let Some(minutes) = self.number(name, text, &PRUNE_MINUTES) {
+                    self.settings.prune_age_s = minutes * 60;
+                }
+            }
             "logPath" if text == self.log_path => {}
             "logPath" => self.error(name, "The audit log is in the data directory of each node"),
             _ => self.error(name, "Unsupported key"),
@@ -245,6 +247,7 @@ mod tests {
             enabled: false,
             rotate_interval_s: 86_400,
             rotate_bytes: 20 << 20,
+            prune_age_s: 0,
             disabled: BTreeSet::new(),
             disabled_users: BTreeSet::new(),
         }
@@ -257,7 +260,7 @@ mod tests {
     #[test]
     fn form_changes_the_given_fields() {
         assert_eq!(read(""), Ok(base()));
-        let form = "auditdEnabled=true&rotateInterval=900&rotateSize=0&pruneAge=0&logPath=/data\
+        let form = "auditdEnabled=true&rotateInterval=900&rotateSize=0&pruneAge=60&logPath=/data\
                     &disabled=20480,20485&disabledUsers=ada/local,bob/external";
         let user = |name: &str, domain: &str| AuditUser {
             name: name.to_owned(),
@@ -267,6 +270,7 @@ mod tests {
             enabled: true,
             rotate_interval_s: 900,
             rotate_bytes: 500 << 20,
+            prune_age_s: 3_600,
             disabled: [20_480, 20_485].into(),
             disabled_users: [user("ada", "local"), user("bob", "external")].into(),
         };
@@ -288,7 +292,8 @@ mod tests {
             ("disabledUsers=ada", "disabledUsers"),
             ("disabledUsers=ada/elsewhere", "disabledUsers"),
             ("disabledUsers=/local", "disabledUsers"),
-            ("pruneAge=60", "pruneAge"),
+            ("pruneAge=-1", "pruneAge"),
+            ("pruneAge=35791395", "pruneAge"),
             ("logPath=/elsewhere", "logPath"),
             ("other=1", "other"),
         ] {

@@ -62,6 +62,15 @@ fn user_event(method: &Method, rest: &str) -> Option<EventKind> {
     })
 }
 
+/// Returns the event of a change of the authorities of external users.
+fn authority_event(method: &Method, path: &str) -> Option<EventKind> {
+    match (method.as_str(), path) {
+        ("POST" | "DELETE", "/settings/ldap") => Some(EventKind::LdapSettingsChanged),
+        ("PUT" | "DELETE", "/settings/jwt") => Some(EventKind::JwtSettingsChanged),
+        _ => None,
+    }
+}
+
 /// Returns the event of a change; `None` if the request is none.
 fn event(method: &Method, path: &str, form: &FormFields) -> Option<EventKind> {
     if let Some(group) = path.strip_prefix(GROUPS) {
@@ -86,11 +95,8 @@ fn event(method: &Method, path: &str, form: &FormFields) -> Option<EventKind> {
             _ => None,
         };
     }
-    if path == "/settings/ldap" && matches!(*method, Method::POST | Method::DELETE) {
-        return Some(EventKind::LdapSettingsChanged);
-    }
-    if path == "/settings/jwt" && matches!(*method, Method::PUT | Method::DELETE) {
-        return Some(EventKind::JwtSettingsChanged);
+    if let Some(kind) = authority_event(method, path) {
+        return Some(kind);
     }
     if *method != Method::POST {
         return None;
@@ -307,6 +313,26 @@ mod tests {
                 Method::POST,
                 "/controller/changePassword",
                 Some(EventKind::PasswordChanged),
+            ),
+            (
+                Method::POST,
+                "/settings/clientCertAuth",
+                Some(EventKind::ClientCertAuthChanged),
+            ),
+            (
+                Method::POST,
+                "/node/controller/loadTrustedCAs",
+                Some(EventKind::AuthoritiesLoaded),
+            ),
+            (
+                Method::POST,
+                "/node/controller/reloadCertificate",
+                Some(EventKind::CertificateReloaded),
+            ),
+            (
+                Method::PUT,
+                "/settings/jwt",
+                Some(EventKind::JwtSettingsChanged),
             ),
             // That of a session is recorded where it is made.
             (Method::POST, "/uilogout", None),

@@ -35,6 +35,8 @@ pub(crate) struct Caller {
     pub(crate) id: String,
     pub(crate) name: String,
     pub(crate) roles: Roles,
+    /// The rights that an authority has shown of an external user.
+    pub(crate) grants: Option<Arc<ExternalGrants>>,
     /// The name of the session in the audit log, for a request of the console.
     pub(crate) session: Option<Arc<str>>,
 }
@@ -242,8 +244,11 @@ async fn prove(refusals: &Refusals, presented: Presented) -> Result<Option<Calle
         Presented::Password(id, password) => check(refusals, id, password).await?,
         Presented::Token(token) => check_token(refusals, token).await?,
         Presented::Session(session) => {
-            let caller = caller(state, ProvenUser::local(session.owner.user.clone()));
-            caller.map(|caller| Caller {
+            let user = ProvenUser {
+                id: session.owner.user.clone(),
+                grants: session.owner.grants().cloned(),
+            };
+            caller(state, user).map(|caller| Caller {
                 session: Some(session.id),
                 ..caller
             })
@@ -447,6 +452,7 @@ fn caller(state: &HttpState, user: ProvenUser) -> Option<Caller> {
         name: name.unwrap_or_default(),
         roles: users.roles_of_login(&user.id, user.grants.as_deref()),
         session: None,
+        grants: user.grants,
         id: user.id,
     })
 }

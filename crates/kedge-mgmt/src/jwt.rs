@@ -21,10 +21,8 @@ pub(crate) async fn get(call: RequestContext) -> Handled {
 
 async fn store(call: &RequestContext, settings: Option<JwtSettings>) -> Result<(), EarlyReply> {
     call.blocking(move |state| {
-        state.parts.users.change(|store| {
-            store.set_jwt(settings.clone());
-            Ok(())
-        })
+        let users = &state.parts.users;
+        users.change(|store| store.set_jwt(settings.clone()))
     })
     .await?
     .map_err(|error| refusal(&error))
@@ -37,7 +35,9 @@ pub(crate) async fn set(call: RequestContext, body: Body) -> Handled {
     let body = form::read(body).await?;
     let settings = serde_json::from_slice::<JwtSettings>(&body);
     let settings = settings.map_err(|error| wrong(error.to_string()))?;
-    settings.check().map_err(wrong)?;
+    let users = call.state.parts.users.read();
+    settings.check(users.custom_roles()).map_err(wrong)?;
+    drop(users);
     store(&call, Some(settings.clone())).await?;
     ok(&settings)
 }

@@ -56,6 +56,7 @@ mod rebalance;
 mod reply;
 mod request_context;
 mod router;
+mod security;
 mod security_headers;
 mod serve;
 mod server_groups;

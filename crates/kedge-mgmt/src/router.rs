@@ -18,8 +18,8 @@ use super::state::HttpState;
 use super::{
     audit, audited, auth, auto_failover, buckets, certificates, cluster, collections, compaction,
     custom_roles, encryption, groups, hosts, jwt, kedge, ldap, membership, metrics, nodes,
-    password_policy, permissions, pools, ready, rebalance, security_headers, server_groups,
-    session_login, threads, tls, users,
+    password_policy, permissions, pools, ready, rebalance, security, security_headers,
+    server_groups, session_login, threads, tls, users,
 };
 
 /// The service that handles requests. A clone is cheap.
@@ -324,6 +324,7 @@ fn cluster_routes() -> Routes {
 fn audit_routes() -> Routes {
     Router::new()
         .route("/settings/audit", get(audit::get).post(audit::set))
+        .route("/settings/security", get(security::get))
         .route("/settings/audit/descriptors", get(audit::descriptors))
         .route(
             "/settings/audit/nonFilterableDescriptors",

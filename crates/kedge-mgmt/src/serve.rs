@@ -181,7 +181,8 @@ async fn accept(listeners: OpenListeners, state: Arc<HttpState>, times: Connecti
     tokio::spawn(threads::follow(state.clone()));
     // Any port may be the one with TLS.
     if let Some(tls) = &state.parts.tls {
-        tokio::spawn(tls::follow_files(tls.clone()));
+        let users = state.parts.users.clone();
+        tokio::spawn(tls::follow_files(tls.clone(), users));
     }
     let mut protocol = http1::Builder::new();
     protocol

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use axum::extract::Request;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use axum::response::{IntoResponse, Response};
-use kedge_auth::{external_name, random_nonce};
+use kedge_auth::random_nonce;
 use kedge_node::audit::{AuditEvent, EventKind};
 use zeroize::Zeroizing;
 
@@ -18,7 +18,7 @@ use super::auth::{self, Refusals};
 use super::form::{self, FormFields};
 use super::reply::{EarlyReply, Handled, done};
 use super::request_context::{PeerConnection, RequestContext};
-use super::sessions::{Session, SessionOwner, Token};
+use super::sessions::{LoginProof, Session, SessionOwner, Token};
 use super::state::HttpState;
 
 /// The path of the login, which needs none.
@@ -81,8 +81,7 @@ pub(crate) fn session(
 ) -> Option<Session> {
     let token = token(connection, headers)?;
     let users = state.parts.users.read();
-    let mark_of = |user: &str| users.get(user).map(|user| user.password_mark().to_vec());
-    state.sessions.find(&token, Instant::now(), mark_of).ok()
+    state.sessions.find(&token, Instant::now(), &users).ok()
 }
 
 /// `POST /uilogin` with the fields `user` and `password`: begins a session, in place of the one that the browser had.
@@ -110,15 +109,17 @@ async fn try_log_in(
     // Before the password is checked: one that is set meanwhile ends the session.
     let users = state.parts.users.read();
     let mark = users.get(&user).map(|user| user.password_mark().to_vec());
+    let directory = users.ldap().cloned();
     drop(users);
     let refusals = Refusals::of(state, connection, &Method::POST, LOGIN_PATH);
     let checked = auth::check(&refusals, user, password).await?;
     let caller = checked.ok_or_else(EarlyReply::without_session)?;
     auth::stand(connection, &caller)?;
-    // Whether a directory still knows a user is seen at the next login only.
-    let Some(password_mark) = mark.filter(|_| external_name(&caller.id).is_none()) else {
-        let text = "Sessions are for local users; users of a directory log in with each request.";
-        return Err(EarlyReply::text(StatusCode::FORBIDDEN, text));
+    let proof = match (&caller.grants, mark, directory) {
+        (None, Some(mark), _) => LoginProof::Password(mark),
+        (Some(grants), _, Some(settings)) => LoginProof::Directory(settings, grants.clone()),
+        // The user was made, or the directory set, while the password was checked.
+        _ => return Err(EarlyReply::without_session()),
     };
     if let Some(before) = token(connection, &head.headers) {
         state.sessions.end(&before);
@@ -128,7 +129,7 @@ async fn try_log_in(
     let cookie = set_cookie(connection, &token, "");
     let owner = SessionOwner {
         user: caller.id.clone(),
-        password_mark,
+        proof,
     };
     state.sessions.begin(token, &id, owner, Instant::now());
     state.parts.users.audit().put(&AuditEvent {

@@ -3,12 +3,15 @@
 //! Invariants:
 //! * A token is random, is in this table only while its session lives, and is overwritten when the session ends.
 //! * A session ends when it was idle for too long, at a logout, when its user's password changes, and when the user is removed.
+//! * The session of a user of a directory ends with the directory's settings, and some hours after the login: the directory is not asked
+//!   again, and may not know the user any more.
 //! * The number of sessions is limited, in total and of a user: the least recently used one gives way, of the same user first. So no
 //!   user ends the sessions of another one.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use kedge_auth::{ExternalGrants, LdapSettings, UserStore, external_name};
 use kedge_sync::{RankedMutex, ranks::ConsoleSessions};
 use kedge_types::limits::{MGMT_SESSIONS_MAX, MGMT_SESSIONS_PER_USER_MAX};
 use subtle::ConstantTimeEq as _;
@@ -17,11 +20,48 @@ use zeroize::Zeroizing;
 /// The secret that a browser holds.
 pub(crate) type Token = Zeroizing<String>;
 
-/// The user of a session, and the mark of the password with which it began.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The longest session of a user of a directory.
+const DIRECTORY_SESSION_MAX: Duration = Duration::from_secs(8 * 3_600);
+
+/// The user of a session.
+#[derive(Clone, Debug)]
 pub(crate) struct SessionOwner {
     pub(crate) user: String,
-    pub(crate) password_mark: Vec<u8>,
+    pub(crate) proof: LoginProof,
+}
+
+/// The proof with which a session began; it has to hold for each request.
+#[derive(Clone, Debug)]
+pub(crate) enum LoginProof {
+    /// The password with this mark.
+    Password(Vec<u8>),
+    /// A password that the directory with these settings has checked, and the rights that it has shown.
+    Directory(Arc<LdapSettings>, Arc<ExternalGrants>),
+}
+
+impl SessionOwner {
+    /// Returns whether the login still holds, as far as these users show.
+    fn holds(&self, users: &UserStore) -> bool {
+        match &self.proof {
+            LoginProof::Password(mark) => {
+                let user = users.get(&self.user);
+                user.is_some_and(|user| user.password_mark() == mark)
+            }
+            LoginProof::Directory(settings, _) => {
+                let name = external_name(&self.user);
+                name.is_some_and(|name| users.asks_directory(name))
+                    && users.ldap() == Some(settings)
+            }
+        }
+    }
+
+    /// Returns the rights that the directory has shown.
+    pub(crate) fn grants(&self) -> Option<&Arc<ExternalGrants>> {
+        match &self.proof {
+            LoginProof::Password(_) => None,
+            LoginProof::Directory(_, grants) => Some(grants),
+        }
+    }
 }
 
 /// A session as its requests see it.
@@ -35,6 +75,7 @@ pub(crate) struct Session {
 struct Entry {
     token: Token,
     session: Session,
+    began: Instant,
     used: Instant,
 }
 
@@ -42,14 +83,19 @@ impl Entry {
     fn has(&self, token: &str) -> bool {
         self.token.as_bytes().ct_eq(token.as_bytes()).into()
     }
+
+    fn is_over(&self, now: Instant) -> bool {
+        let age = now.saturating_duration_since(self.began);
+        self.session.owner.grants().is_some() && age >= DIRECTORY_SESSION_MAX
+    }
 }
 
 /// The reason why a session ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SessionEnd {
-    /// There is no session with this token, or it was idle for too long.
+    /// There is no session with this token, or its time is over.
     Unknown,
-    /// The user was removed, or has another password.
+    /// The login does not hold any more.
     Revoked,
 }
 
@@ -95,24 +141,24 @@ impl Sessions {
                 owner: Arc::new(owner),
                 id: id.into(),
             },
+            began: now,
             used: now,
         });
     }
 
-    /// Returns the session of a token, which counts as a use. `mark_of` gives the mark of a user's present password.
+    /// Returns the session of a token, which counts as a use, if its login holds with these users.
     pub(crate) fn find(
         &self,
         token: &str,
         now: Instant,
-        mark_of: impl FnOnce(&str) -> Option<Vec<u8>>,
+        users: &UserStore,
     ) -> Result<Session, SessionEnd> {
         let mut live = self.live.lock();
         self.expire(&mut live, now);
         let found = live.iter().position(|entry| entry.has(token));
         let at = found.ok_or(SessionEnd::Unknown)?;
         let entry = &mut live[at];
-        let owner = &entry.session.owner;
-        if mark_of(&owner.user).as_ref() != Some(&owner.password_mark) {
+        if !entry.session.owner.holds(users) {
             live.swap_remove(at);
             return Err(SessionEnd::Revoked);
         }
@@ -133,33 +179,62 @@ impl Sessions {
     }
 
     fn expire(&self, live: &mut Vec<Entry>, now: Instant) {
-        live.retain(|entry| now.saturating_duration_since(entry.used) < self.idle_max);
+        let idle = |entry: &Entry| now.saturating_duration_since(entry.used);
+        live.retain(|entry| idle(entry) < self.idle_max && !entry.is_over(now));
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use kedge_auth::Roles;
+
     use super::*;
 
     const IDLE: Duration = Duration::from_secs(600);
 
-    fn owner(user: &str) -> SessionOwner {
-        SessionOwner {
-            user: user.to_owned(),
-            password_mark: vec![1],
-        }
+    /// The directory's settings, and rights that it has shown.
+    fn directory() -> (Arc<LdapSettings>, Arc<ExternalGrants>) {
+        let settings = LdapSettings {
+            authentication_enabled: true,
+            ..LdapSettings::default()
+        };
+        (Arc::new(settings), Arc::default())
     }
 
-    struct Rig(Sessions, Instant);
+    fn users() -> UserStore {
+        let mut users = UserStore::new().unwrap();
+        users.set_hash_cost(kedge_auth::HashCost::new(64, 1).unwrap());
+        for user in ["ada", "bob"] {
+            users.add(user, "secret", Roles::default(), 1).unwrap();
+        }
+        users.set_ldap(Some(LdapSettings::clone(&directory().0)));
+        users
+    }
+
+    struct Rig(Sessions, Instant, UserStore);
 
     impl Rig {
         fn new() -> Self {
-            Self(Sessions::new(IDLE), Instant::now())
+            Self(Sessions::new(IDLE), Instant::now(), users())
         }
 
         fn begin(&self, token: &str, user: &str, secs: u64) {
+            let mark = self.2.get(user).map(|user| user.password_mark().to_vec());
+            self.begin_by(
+                token,
+                user,
+                LoginProof::Password(mark.unwrap_or_default()),
+                secs,
+            );
+        }
+
+        fn begin_by(&self, token: &str, user: &str, proof: LoginProof, secs: u64) {
+            let owner = SessionOwner {
+                user: user.to_owned(),
+                proof,
+            };
             let token = Token::new(token.to_owned());
-            self.0.begin(token, "id", owner(user), self.at(secs));
+            self.0.begin(token, "id", owner, self.at(secs));
         }
 
         fn at(&self, secs: u64) -> Instant {
@@ -167,7 +242,7 @@ mod tests {
         }
 
         fn find(&self, token: &str, secs: u64) -> Result<String, SessionEnd> {
-            let found = self.0.find(token, self.at(secs), |_| Some(vec![1]));
+            let found = self.0.find(token, self.at(secs), &self.2);
             found.map(|session| session.owner.user.clone())
         }
     }
@@ -193,15 +268,49 @@ mod tests {
         }
         rig.0.end("a");
         assert_eq!(rig.find("a", 1), Err(SessionEnd::Unknown));
-        for (token, mark) in [("b", Some(vec![2])), ("c", None)] {
-            let found = rig.0.find(token, rig.at(1), |user| {
-                assert_eq!(user, "ada");
-                mark.clone()
-            });
+        let (mut changed, mut removed) = (rig.2.clone(), rig.2.clone());
+        changed.set_password("ada", "secret", 2).unwrap();
+        removed.remove("ada").unwrap();
+        for (token, users) in [("b", changed), ("c", removed)] {
+            let found = rig.0.find(token, rig.at(1), &users);
             assert_eq!(found.map(drop), Err(SessionEnd::Revoked));
             // Also if the password is set back.
             assert_eq!(rig.find(token, 1), Err(SessionEnd::Unknown));
         }
+    }
+
+    #[test]
+    fn session_of_a_directory_user_ends_with_the_settings_and_after_some_hours() {
+        let rig = Rig::new();
+        let (settings, grants) = directory();
+        let proof = LoginProof::Directory(settings.clone(), grants);
+        for token in ["a", "b", "c", "d", "e"] {
+            rig.begin_by(token, "^eve", proof.clone(), 0);
+        }
+        let other = LdapSettings {
+            port: settings.port + 1,
+            ..LdapSettings::clone(&settings)
+        };
+        let off = LdapSettings {
+            authentication_enabled: false,
+            ..LdapSettings::clone(&settings)
+        };
+        for (token, settings) in [("a", Some(other)), ("b", Some(off)), ("c", None)] {
+            let mut users = rig.2.clone();
+            users.set_ldap(settings);
+            let found = rig.0.find(token, rig.at(1), &users);
+            assert_eq!(found.map(drop), Err(SessionEnd::Revoked), "{token}");
+        }
+        // The name is a local user's from now on.
+        let mut users = rig.2.clone();
+        users.add("eve", "secret", Roles::default(), 1).unwrap();
+        let found = rig.0.find("d", rig.at(1), &users);
+        assert_eq!(found.map(drop), Err(SessionEnd::Revoked));
+        let hours = DIRECTORY_SESSION_MAX.as_secs();
+        for secs in (300..hours).step_by(300) {
+            assert_eq!(rig.find("e", secs), Ok("^eve".to_owned()), "{secs}");
+        }
+        assert_eq!(rig.find("e", hours), Err(SessionEnd::Unknown));
     }
 
     #[test]
@@ -231,6 +340,8 @@ mod tests {
         assert_eq!(rig.find("t5", 3), Err(SessionEnd::Unknown));
         rig.begin("new", "ada", 3);
         assert_eq!(rig.0.count(rig.at(3)), MGMT_SESSIONS_MAX);
-        assert!(rig.find("new", 3).is_ok() && rig.find("second", 3).is_ok());
+        assert!(rig.find("new", 3).is_ok());
+        // It is there, of a user that is not.
+        assert_eq!(rig.find("second", 3), Err(SessionEnd::Revoked));
     }
 }

@@ -8,6 +8,8 @@ use axum::body::Bytes;
 use axum::extract::Path;
 use axum::http::StatusCode;
 use kedge_auth::Privilege;
+use kedge_node::audit::{AuditEvent, EventKind};
+use kedge_node::users::Users;
 use kedge_tls::rustls;
 use kedge_tls::{
     CertificateInfo, ClientCerts, ClientDemand, FailureReason, NameError, ServerTls, TlsError,
@@ -91,14 +93,18 @@ fn reason_of(error: &io::Error) -> FailureReason {
     of_tls.map_or(FailureReason::Closed, FailureReason::of)
 }
 
-/// Loads the files of TLS again whenever one of them has changed.
-pub(super) async fn follow_files(tls: ServerTls) {
+/// Loads the files of TLS again whenever one of them has changed, which the audit log gets to know.
+pub(super) async fn follow_files(tls: ServerTls, users: Arc<Users>) {
     loop {
         tokio::time::sleep(FILE_CHECK_PAUSE).await;
         let checked = tls.clone();
         let check = move || checked.reload_if_changed(SystemTime::now());
         match tokio::task::spawn_blocking(check).await {
-            Ok(Ok(_)) => {}
+            Ok(Ok(true)) => users.audit().put(&AuditEvent {
+                request: "changed files",
+                ..AuditEvent::new(EventKind::CertificateReloaded, "")
+            }),
+            Ok(Ok(false)) => {}
             Ok(Err(error)) => tracing::error!(
                 %error,
                 "the changed TLS files cannot be used; connections go on with the ones from before"

@@ -9,6 +9,8 @@ use serde_json::{Map, Value};
 use thiserror::Error;
 
 use super::{ExternalGrants, check_external_name};
+use crate::custom_role::CustomRoles;
+use crate::error::AuthError;
 use crate::roles::Roles;
 
 /// The most issuers.
@@ -115,11 +117,11 @@ pub struct JwtSettings {
 }
 
 impl JwtSettings {
-    /// Checks that the fields fit together.
+    /// Checks that the fields fit together. `custom` are the roles that administrators have defined.
     ///
     /// # Errors
     /// The reason why they do not.
-    pub fn check(&self) -> Result<(), String> {
+    pub fn check(&self, custom: &CustomRoles) -> Result<(), String> {
         if self.enabled && self.issuers.is_empty() {
             return Err("there must be an issuer when tokens are enabled".to_owned());
         }
@@ -129,12 +131,31 @@ impl JwtSettings {
         let mut names = BTreeSet::new();
         for issuer in &self.issuers {
             let named = |why: &str| format!("issuer {:?}: {why}", issuer.name);
-            issuer.check().map_err(|why| named(&why))?;
+            issuer.check(custom).map_err(|why| named(&why))?;
             if !names.insert(&issuer.name) {
                 return Err(named("it is there twice"));
             }
         }
         Ok(())
+    }
+
+    /// Checks that all roles of rules exist.
+    pub(crate) fn check_roles(&self, custom: &CustomRoles) -> Result<(), AuthError> {
+        let rules = self.issuers.iter().flat_map(|issuer| &issuer.rules);
+        let mut roles = rules.filter_map(|rule| rule.roles.as_deref());
+        roles.try_for_each(|roles| Roles::parse(roles, custom).map(drop))
+    }
+
+    /// Returns the name of an issuer with a rule that gives this role.
+    pub(crate) fn issuer_with_role(&self, role: &str, custom: &CustomRoles) -> Option<&str> {
+        let gives = |rule: &JwtRule| {
+            let roles = rule.roles.as_deref();
+            let roles = roles.map(|roles| Roles::parse(roles, custom));
+            matches!(roles, Some(Ok(roles)) if roles.iter().any(|given| given.name() == role))
+        };
+        let mut issuers = self.issuers.iter();
+        let issuer = issuers.find(|issuer| issuer.rules.iter().any(gives))?;
+        Some(&issuer.name)
     }
 
     /// Returns the issuer with this name.
@@ -146,7 +167,7 @@ impl JwtSettings {
 }
 
 impl JwtIssuer {
-    fn check(&self) -> Result<(), String> {
+    fn check(&self, custom: &CustomRoles) -> Result<(), String> {
         let wrong = |why: &str| Err(why.to_owned());
         if self.name.is_empty() {
             return wrong("name is empty");
@@ -174,7 +195,8 @@ impl JwtIssuer {
             return Err(format!("it has more than {RULES_MAX} rules"));
         }
         for rule in &self.rules {
-            let roles = rule.roles.as_ref().map(|roles| roles.parse::<Roles>());
+            let roles = rule.roles.as_ref();
+            let roles = roles.map(|roles| Roles::parse(roles, custom));
             match (&rule.group, roles) {
                 (Some(_), None) | (None, Some(Ok(_))) => {}
                 (None, Some(Err(error))) => return Err(format!("rule {:?}: {error}", rule.value)),
@@ -243,9 +265,7 @@ pub fn login_of_claims(
         .unwrap_or_default();
     for rule in issuer.rules.iter().filter(|rule| rule.fits(&groups)) {
         grants.groups.extend(rule.group.clone());
-        if let Some(Ok(roles)) = rule.roles.as_ref().map(|roles| roles.parse::<Roles>()) {
-            grants.roles = grants.roles.joined([&roles]);
-        }
+        grants.roles.extend(rule.roles.clone());
     }
     Ok((user.to_owned(), grants))
 }
@@ -351,7 +371,7 @@ mod tests {
         let (user, grants) = login(json!({})).unwrap();
         assert_eq!(user, "ada");
         assert_eq!(grants.groups.iter().collect::<Vec<_>>(), ["developers"]);
-        assert_eq!(grants.roles.to_string(), "data_reader[b]");
+        assert_eq!(grants.roles.iter().collect::<Vec<_>>(), ["data_reader[b]"]);
         assert_eq!(grants.expires_at_s, Some(NOW + 75));
         let (_, grants) = login(json!({ "groups": "read-" })).unwrap();
         assert!(grants.groups.is_empty() && !grants.roles.is_empty());
@@ -395,11 +415,12 @@ mod tests {
             enabled: true,
             issuers: vec![issuer()],
         };
-        assert_eq!(good.check(), Ok(()));
+        let none = CustomRoles::new();
+        assert_eq!(good.check(&none), Ok(()));
         let with = |change: &dyn Fn(&mut JwtIssuer)| {
             let mut settings = good.clone();
             change(&mut settings.issuers[0]);
-            settings.check().expect_err("the settings are wrong")
+            settings.check(&none).expect_err("the settings are wrong")
         };
         for (says, problem) in [
             ("audiences", with(&|it| it.audiences.clear())),
@@ -424,12 +445,12 @@ mod tests {
             issuers: vec![issuer(), issuer()],
             ..good.clone()
         };
-        assert!(twice.check().unwrap_err().contains("twice"));
-        let none = JwtSettings {
+        assert!(twice.check(&none).unwrap_err().contains("twice"));
+        let empty = JwtSettings {
             enabled: true,
             issuers: vec![],
         };
-        assert!(none.check().is_err());
+        assert!(empty.check(&none).is_err());
         // Neither exists as a setting.
         for algorithm in ["none", "HS256"] {
             assert!(serde_json::from_value::<JwtAlgorithm>(json!(algorithm)).is_err());

@@ -87,8 +87,8 @@ pub struct ExternalGrants {
     pub directory_groups: BTreeSet<String>,
     /// Local groups whose roles a token gives.
     pub groups: BTreeSet<String>,
-    /// Roles that a token gives.
-    pub roles: Roles,
+    /// Roles that a token gives, in their text form: their definitions may change.
+    pub roles: BTreeSet<String>,
     /// The end of the login, in seconds since 1970 (UTC).
     pub expires_at_s: Option<u64>,
 }
@@ -204,7 +204,7 @@ impl UserStore {
     ) -> Result<(), AuthError> {
         check_external_name(name)?;
         check_unreserved(name)?;
-        self.guard_external(name, by)?;
+        guard_external(self, name, by)?;
         let groups = match &change.groups {
             Some(groups) => Some(known_groups(&self.groups, groups)?),
             None => None,
@@ -227,7 +227,7 @@ impl UserStore {
         if let Some(groups) = groups {
             user.groups = groups;
         }
-        self.guard_external(name, by)
+        guard_external(self, name, by)
     }
 
     /// Removes the roles of an external user; see [`UserStore::set_user`] for `by`.
@@ -235,7 +235,7 @@ impl UserStore {
     /// # Errors
     /// [`AuthError::UnknownUser`], [`AuthError::Guarded`].
     pub fn remove_external_user(&mut self, name: &str, by: Privileges) -> Result<(), AuthError> {
-        self.guard_external(name, by)?;
+        guard_external(self, name, by)?;
         let removed = self.external.users.remove(name);
         removed
             .map(drop)
@@ -260,8 +260,15 @@ impl UserStore {
     }
 
     /// Sets the settings of tokens, or removes them.
-    pub fn set_jwt(&mut self, settings: Option<JwtSettings>) {
+    ///
+    /// # Errors
+    /// Those of [`Roles::parse`] for the roles of a rule.
+    pub fn set_jwt(&mut self, settings: Option<JwtSettings>) -> Result<(), AuthError> {
+        if let Some(settings) = &settings {
+            settings.check_roles(&self.custom_roles)?;
+        }
         self.external.jwt = settings.map(Arc::new);
+        Ok(())
     }
 
     /// Returns whether tokens are accepted.
@@ -296,8 +303,12 @@ impl UserStore {
             .groups
             .iter()
             .filter_map(|name| self.groups.get(name));
-        let of_token = named.map(Group::roles).chain([&grants.roles]);
-        let roles = roles.joined(of_token);
+        // A role that was removed in the meantime gives nothing.
+        let own = grants.roles.iter();
+        let own: Vec<Roles> = own
+            .filter_map(|text| Roles::parse(text, &self.custom_roles).ok())
+            .collect();
+        let roles = roles.joined(named.map(Group::roles).chain(&own));
         let is_on = |ldap: &Arc<LdapSettings>| ldap.authorization_enabled;
         if !self.external.ldap.as_ref().is_some_and(is_on) {
             return roles;
@@ -320,10 +331,10 @@ impl UserStore {
         });
         groups.map(|(name, _)| name)
     }
+}
 
-    fn guard_external(&self, name: &str, by: Privileges) -> Result<(), AuthError> {
-        guard(&self.external.roles_of(name, &self.groups), by)
-    }
+fn guard_external(store: &UserStore, name: &str, by: Privileges) -> Result<(), AuthError> {
+    guard(&store.external.roles_of(name, &store.groups), by)
 }
 
 /// Checks the name of an external user: authorities have other rules than local users, so only what would confuse readers of logs

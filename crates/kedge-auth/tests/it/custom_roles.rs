@@ -1,8 +1,9 @@
 //! Roles that administrators define.
 
 use kedge_auth::{
-    AuditSettings, AuditUser, AuthError, CustomRole, GroupChange, Privilege, Privileges,
-    RoleDefinitionProblem, RoleExtent, Roles, UserChange, UserStore, UsersRevision,
+    AuditSettings, AuditUser, AuthError, CustomRole, ExternalGrants, GroupChange, JwtSettings,
+    LdapSettings, Privilege, Privileges, RoleDefinitionProblem, RoleExtent, Roles, UserChange,
+    UserStore, UsersRevision,
 };
 
 const ALL: Privileges = Privileges::ALL;
@@ -19,6 +20,59 @@ fn store() -> UserStore {
     let roles = Roles::parse("orders[b:s:c],data_reader[b]", store.custom_roles()).unwrap();
     store.add("ada", "lovelace", roles, 1).unwrap();
     store
+}
+
+#[test]
+fn defined_roles_are_given_by_groups_and_tokens() {
+    let mut store = store();
+    let settings = |roles: &str| -> JwtSettings {
+        let text = r#"{"enabled": true, "issuers": [{"name": "i", "audiences": ["a"], "algorithms": ["ES256"],
+            "jwks": {}, "groupsClaim": "g", "rules": [{"value": "v", "roles": "ROLES"}]}]}"#;
+        serde_json::from_str(&text.replace("ROLES", roles)).unwrap()
+    };
+    assert!(settings("others[b]").check(store.custom_roles()).is_err());
+    let unknown = AuthError::UnknownRole("others".to_owned());
+    assert_eq!(store.set_jwt(Some(settings("others[b]"))), Err(unknown));
+    let rule = settings("data_reader[b],orders[b]");
+    assert_eq!(rule.check(store.custom_roles()), Ok(()));
+    store.set_jwt(Some(rule)).unwrap();
+    let change = GroupChange {
+        roles: Some(Roles::parse("orders[c]", store.custom_roles()).unwrap()),
+        ldap_group_ref: Some("cn=sales".to_owned()),
+        ..GroupChange::default()
+    };
+    store.set_group("sales", &change, ALL).unwrap();
+    store.set_ldap(Some(LdapSettings {
+        authorization_enabled: true,
+        ..LdapSettings::default()
+    }));
+    let grants = ExternalGrants {
+        roles: ["data_reader[b],orders[b]".to_owned()].into(),
+        directory_groups: ["cn=sales".to_owned()].into(),
+        ..ExternalGrants::default()
+    };
+    let allows = |store: &UserStore, privilege, bucket| {
+        let roles = store.roles_of_login("^eve", Some(&grants));
+        roles.allows(privilege, Some(bucket))
+    };
+    for bucket in ["b", "c"] {
+        assert!(allows(&store, Privilege::Insert, bucket), "{bucket}");
+        assert!(!allows(&store, Privilege::Delete, bucket), "{bucket}");
+    }
+    // The definition that holds now counts, also for logins of before.
+    let change = role("orders", RoleExtent::Collection, &["delete"]).unwrap();
+    store.set_custom_role(change, ALL).unwrap();
+    for bucket in ["b", "c"] {
+        assert!(!allows(&store, Privilege::Insert, bucket), "{bucket}");
+        assert!(allows(&store, Privilege::Delete, bucket), "{bucket}");
+    }
+    // A rule keeps its role.
+    store.remove_user("ada", ALL).unwrap();
+    store.remove_group("sales", ALL).unwrap();
+    let used = store.remove_custom_role("orders", ALL).unwrap_err();
+    assert!(used.to_string().contains("a rule for tokens"), "{used}");
+    store.set_jwt(None).unwrap();
+    store.remove_custom_role("orders", ALL).unwrap();
 }
 
 #[test]
@@ -162,6 +216,7 @@ fn defined_roles_and_audit_settings_are_stored_and_shared() {
         enabled: true,
         rotate_interval_s: 900,
         rotate_bytes: 1 << 20,
+        prune_age_s: 0,
         disabled: [20_480].into(),
         disabled_users: [AuditUser {
             name: "ada".to_owned(),

@@ -234,16 +234,17 @@ fn token_gives_roles_and_local_groups_while_tokens_are_accepted() {
     let mut store = store();
     let grants = ExternalGrants {
         groups: ["devs".to_owned(), "missing".to_owned()].into(),
-        roles: "data_monitoring[b]".parse().unwrap(),
+        roles: ["data_monitoring[b]".to_owned(), "gone".to_owned()].into(),
         expires_at_s: Some(1),
         ..ExternalGrants::default()
     };
     let roles = |store: &UserStore| store.roles_of_login("^eve", Some(&grants)).to_string();
     assert_eq!(roles(&store), "");
-    store.set_jwt(Some(kedge_auth::JwtSettings {
+    let settings = kedge_auth::JwtSettings {
         enabled: true,
         issuers: Vec::new(),
-    }));
+    };
+    store.set_jwt(Some(settings)).unwrap();
     assert_eq!(roles(&store), "data_writer[b],data_monitoring[b]");
     let read = UserStore::from_json(&store.to_json()).unwrap();
     assert_eq!(roles(&read), roles(&store));

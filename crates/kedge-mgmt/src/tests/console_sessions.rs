@@ -1,7 +1,16 @@
 //! Sessions of the console over real sockets, and attacks on them.
 
+use std::sync::Arc;
+
+use kedge_auth::{ExternalGrants, GroupChange, LdapSettings, Privileges, external_id};
+use kedge_node::external::{
+    ExternalAuthority, ExternalLogin, ExternalRefusal, LdapTrial, LoginDone, PasswordAttempt,
+    TokenAttempt, TrialDone,
+};
+use kedge_node::users::Users;
+
 use super::client::{Client, Reply};
-use super::{Server, root};
+use super::{ConnectionTimeouts, Server, root};
 
 /// The header of the console's own requests.
 const CONSOLE: &str = "ns-server-ui: yes\r\n";
@@ -228,6 +237,99 @@ fn sessions_end_with_the_password_and_the_user() {
     assert_eq!(users.status, 403);
     assert_eq!(server.connect().request("DELETE", path, "").status, 200);
     assert_over(&server, &again);
+}
+
+/// A directory in which everybody has the password "open", and is a member of the group `cn=admins`.
+struct Directory;
+
+impl ExternalAuthority for Directory {
+    fn remembered(&self, _: &str, _: &[u8]) -> Option<ExternalLogin> {
+        None
+    }
+
+    fn check(&self, attempt: PasswordAttempt, done: LoginDone) {
+        let grants = ExternalGrants {
+            directory_groups: ["cn=admins".to_owned()].into(),
+            ..ExternalGrants::default()
+        };
+        let login = ExternalLogin {
+            id: external_id(&attempt.user),
+            grants: Arc::new(grants),
+        };
+        let is_right = attempt.password.as_slice() == b"open";
+        done(
+            is_right
+                .then_some(login)
+                .ok_or(ExternalRefusal::BadCredentials),
+        );
+    }
+
+    fn check_token(&self, _: TokenAttempt, done: LoginDone) {
+        done(Err(ExternalRefusal::BadToken));
+    }
+
+    fn try_settings(&self, _: LdapSettings, _: LdapTrial, done: TrialDone) {
+        done(Ok(Vec::new()));
+    }
+
+    fn stats(&self, _: &mut dyn FnMut(&str, &str)) {}
+}
+
+#[test]
+fn users_of_a_directory_have_sessions_with_the_rights_of_their_groups() {
+    let mut users = root();
+    let group = GroupChange {
+        roles: Some("ro_admin".parse().unwrap()),
+        ldap_group_ref: Some("cn=admins".to_owned()),
+        ..GroupChange::default()
+    };
+    users.set_group("admins", &group, Privileges::ALL).unwrap();
+    users.set_ldap(Some(LdapSettings {
+        authentication_enabled: true,
+        authorization_enabled: true,
+        ..LdapSettings::default()
+    }));
+    let users = Users::new(users, Box::new(|_| Ok(())));
+    let server = Server::start_checked(ConnectionTimeouts::default(), users, |checks| {
+        checks.with_external(Arc::new(Directory))
+    });
+    assert_eq!(try_log_in(&server, "eve", "wrong", CONSOLE).status, 401);
+    let cookie = log_in(&server, "eve", "open");
+    let reply = whoami(&server, &cookie);
+    assert_eq!(reply.status, 200, "{reply:?}");
+    let read = |cookie: &str| ask(&server, "GET", "/settings/rbac/users", cookie, "").status;
+    assert_eq!(read(&cookie), 200);
+    let set = |method: &str, path: &str, form: &str| {
+        let status = server.connect().request(method, path, form).status;
+        assert_eq!(status, 200, "{method} {path}");
+    };
+    // Rights are those of the moment.
+    set("PATCH", "/settings/rbac/groups/admins", "roles=");
+    assert_eq!(read(&cookie), 403);
+    set("PATCH", "/settings/rbac/groups/admins", "roles=ro_admin");
+    assert_eq!(read(&cookie), 200);
+    // A local user of the name is another one.
+    set("PUT", "/settings/rbac/users/local/eve", "password=secret");
+    assert_over(&server, &cookie);
+    set("DELETE", "/settings/rbac/users/local/eve", "");
+    let cookie = log_in(&server, "eve", "open");
+    let off = "authenticationEnabled=false&authorizationEnabled=false";
+    set("POST", "/settings/ldap", off);
+    assert_over(&server, &cookie);
+}
+
+#[test]
+fn settings_of_security_have_the_timeout_of_sessions() {
+    let server = server();
+    let document = server.get("/settings/security").json();
+    assert_eq!(document["uiSessionTimeout"], 600);
+    assert_eq!(document.get("tlsMinVersion"), None);
+    assert_eq!(
+        server
+            .post("/settings/security", "uiSessionTimeout=60")
+            .status,
+        405
+    );
 }
 
 #[test]

@@ -92,6 +92,14 @@ impl Server {
     }
 
     fn start_as(times: ConnectionTimeouts, users: Users) -> Self {
+        Self::start_checked(times, users, |checks| checks)
+    }
+
+    fn start_checked(
+        times: ConnectionTimeouts,
+        users: Users,
+        equip: impl FnOnce(PasswordChecks) -> PasswordChecks,
+    ) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -117,7 +125,7 @@ impl Server {
             .unwrap();
         bucket.wait_loaded().unwrap();
         apply(pools.executor());
-        let checks = Arc::new(PasswordChecks::start(&pools).unwrap());
+        let checks = Arc::new(equip(PasswordChecks::start(&pools).unwrap()));
         users.name_administrator("root");
         let is_node = users.read().exists(CLUSTER_USER);
         let proofs = is_node.then(|| ProofChecks::new("n_0", NODE_SECRET).unwrap());

@@ -1,6 +1,6 @@
 //! The file of the audit log, and the older ones.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use kedge_disk::{Disk, DiskError, File};
@@ -15,13 +15,18 @@ const NEW_FILE: &str = "audit.log.new";
 /// The longest first line whose time is read, in bytes.
 const LINE_BYTES_MAX: usize = 64 << 10;
 
-/// The limits at which a file is rotated, before the next lines.
+/// The pause between two looks for files that are too old, in milliseconds.
+const PRUNE_PAUSE_MS: u64 = 60_000;
+
+/// The limits at which a file is rotated, before the next lines, and an older one removed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RotationLimits {
     /// Its size, in bytes.
     pub(super) bytes_max: u64,
     /// The time since its first line, in milliseconds.
     pub(super) interval_ms: u64,
+    /// The age of its last line at which an older file is removed, in milliseconds; 0 for none.
+    pub(super) prune_age_ms: u64,
 }
 
 /// The current file and the older ones.
@@ -36,6 +41,8 @@ pub(super) struct LogFile {
     bytes: u64,
     /// The time of the first line, in milliseconds since 1970.
     began_ms: u64,
+    /// The time of the last look for files that are too old, in milliseconds since 1970.
+    pruned_ms: u64,
     /// True if the file may have bytes of lost lines at its end.
     is_torn: bool,
 }
@@ -49,6 +56,7 @@ impl LogFile {
             file: None,
             bytes: 0,
             began_ms: 0,
+            pruned_ms: 0,
             is_torn: false,
         }
     }
@@ -103,6 +111,9 @@ impl LogFile {
         if self.bytes == 0 {
             self.began_ms = now_ms;
         }
+        if let Err(error) = self.prune(limits.prune_age_ms, now_ms) {
+            tracing::error!("cannot remove old files of the audit log: {error}");
+        }
         let file = self.file.as_ref().expect("it was opened above");
         let result = file
             .write_at(lines, self.bytes)
@@ -125,26 +136,52 @@ impl LogFile {
         Ok(())
     }
 
+    /// Removes the older files that are too old, from time to time.
+    fn prune(&mut self, age_ms: u64, now_ms: u64) -> Result<(), DiskError> {
+        if age_ms == 0 || now_ms.abs_diff(self.pruned_ms) < PRUNE_PAUSE_MS {
+            return Ok(());
+        }
+        self.pruned_ms = now_ms;
+        // The last line of a file is no newer than the first one of the file after it.
+        let mut next_began_ms = self.began_ms;
+        for number in 1..=self.files_max {
+            let path = self.path(number);
+            if !self.disk.exists(&path)? {
+                continue;
+            }
+            if now_ms.saturating_sub(next_began_ms) >= age_ms {
+                self.disk.remove(&path)?;
+                continue;
+            }
+            let file = self.disk.open(&path)?;
+            next_began_ms = first_time(&*file, file.len()?)?.unwrap_or(next_began_ms);
+        }
+        Ok(())
+    }
+
+    /// Returns the path of a file; 0 is the current one.
+    fn path(&self, number: u32) -> PathBuf {
+        let name = match number {
+            0 => FILE.to_owned(),
+            number => format!("{FILE}.{number}"),
+        };
+        self.dir.join(name)
+    }
+
     /// Rotates the files. If a step fails the older ones stay, and the next attempt continues.
     fn rotate(&mut self) -> Result<(), DiskError> {
-        let path = |number: u32| -> PathBuf {
-            let name = match number {
-                0 => FILE.to_owned(),
-                number => format!("{FILE}.{number}"),
-            };
-            Path::new(&self.dir).join(name)
-        };
         let new_path = self.dir.join(NEW_FILE);
         let new = self.disk.create(&new_path)?;
         // Only up to the first gap, which a failed attempt has left: the last file is removed if there is no gap.
         let mut free = 0;
-        while free < self.files_max && self.disk.exists(&path(free))? {
+        while free < self.files_max && self.disk.exists(&self.path(free))? {
             free += 1;
         }
         for number in (0..free).rev() {
-            self.disk.rename(&path(number), &path(number + 1))?;
+            self.disk
+                .rename(&self.path(number), &self.path(number + 1))?;
         }
-        self.disk.rename(&new_path, &path(0))?;
+        self.disk.rename(&new_path, &self.path(0))?;
         // If the sync fails, the next attempt opens the new file and repeats the sync.
         self.file = None;
         self.bytes = 0;

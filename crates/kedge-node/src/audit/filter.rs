@@ -54,6 +54,7 @@ mod tests {
             enabled: true,
             rotate_interval_s: 900,
             rotate_bytes: 1 << 20,
+            prune_age_s: 0,
             disabled: [EventKind::LoggedIn.id(), EventKind::Denied.id()].into(),
             disabled_users: [user("app", "local"), user("ada", "external")].into(),
         };

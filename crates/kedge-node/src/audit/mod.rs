@@ -162,6 +162,7 @@ struct AuditLog {
     defaults: AuditSettings,
     rotate_bytes: AtomicU64,
     rotate_interval_s: AtomicU32,
+    prune_age_s: AtomicU32,
     waiting: RankedMutex<AuditWaiting, Waiting>,
     file: RankedMutex<AuditFile, LogFile>,
     /// The task that writes.
@@ -196,6 +197,7 @@ impl Audit {
         let log = AuditLog {
             rotate_bytes: config.settings.rotate_bytes.into(),
             rotate_interval_s: config.settings.rotate_interval_s.into(),
+            prune_age_s: config.settings.prune_age_s.into(),
             waiting: RankedMutex::default(),
             file: RankedMutex::new(file),
             task: OnceLock::new(),
@@ -225,11 +227,17 @@ impl Audit {
             .swap(settings.rotate_bytes, Ordering::Relaxed);
         let interval = &log.rotate_interval_s;
         let interval = interval.swap(settings.rotate_interval_s, Ordering::Relaxed);
+        let age = log
+            .prune_age_s
+            .swap(settings.prune_age_s, Ordering::Relaxed);
         let filter = Filter::new(settings);
         let before = self.filter.load_full();
-        if (bytes, interval) == (settings.rotate_bytes, settings.rotate_interval_s)
-            && filter == *before
-        {
+        let limits = (
+            settings.rotate_bytes,
+            settings.rotate_interval_s,
+            settings.prune_age_s,
+        );
+        if (bytes, interval, age) == limits && filter == *before {
             return;
         }
         // The last event of a log that is turned off says so.
@@ -351,6 +359,7 @@ impl AuditLog {
         let limits = RotationLimits {
             bytes_max: self.rotate_bytes.load(Ordering::Relaxed),
             interval_ms: u64::from(self.rotate_interval_s.load(Ordering::Relaxed)) * 1_000,
+            prune_age_ms: u64::from(self.prune_age_s.load(Ordering::Relaxed)) * 1_000,
         };
         let result = file.append(&batch, limits, unix_ms());
         let mut waiting = self.waiting.lock();
@@ -401,6 +410,7 @@ mod tests {
                 enabled: true,
                 rotate_interval_s: 86_400,
                 rotate_bytes,
+                prune_age_s: 0,
                 disabled: BTreeSet::new(),
                 disabled_users: BTreeSet::new(),
             },
@@ -411,6 +421,7 @@ mod tests {
         RotationLimits {
             bytes_max,
             interval_ms: 86_400_000,
+            prune_age_ms: 0,
         }
     }
 
@@ -582,6 +593,7 @@ mod tests {
         let hour = RotationLimits {
             bytes_max: 1 << 20,
             interval_ms: 3_600_000,
+            prune_age_ms: 0,
         };
         let count = |name: &str| lines(&*disk, name).len();
         let append = |log: &mut LogFile, at_ms: u64| {
@@ -604,6 +616,47 @@ mod tests {
         // A clock that goes backwards rotates nothing.
         append(&mut log, 0);
         assert_eq!(count(FILE), 2);
+    }
+
+    #[test]
+    fn older_audit_files_are_removed_when_their_last_line_is_too_old() {
+        let disk = disk();
+        let limits = RotationLimits {
+            bytes_max: 1 << 20,
+            interval_ms: 1_000_000,
+            prune_age_ms: 2_500_000,
+        };
+        let append = |log: &mut LogFile, at_ms: u64| {
+            let line = AuditEvent::new(EventKind::LoggedIn, "ada").line(at_ms);
+            log.append(&line, limits, at_ms).unwrap();
+        };
+        let names = || {
+            let mut names = disk.list(Path::new("/data")).unwrap();
+            names.sort();
+            names
+        };
+        let mut log = log_file(&disk, 9);
+        // Files begin at 1, 2 and 3 million.
+        for at_ms in [1_000_000, 1_900_000, 2_000_000, 3_000_000] {
+            append(&mut log, at_ms);
+        }
+        assert_eq!(names(), ["audit.log", "audit.log.1", "audit.log.2"]);
+        // The oldest one may have lines up to 2 million.
+        append(&mut log, 3_999_999);
+        assert_eq!(names().len(), 3);
+        let mut log = log_file(&disk, 9);
+        log.open(4_000_000).unwrap();
+        append(&mut log, 4_499_999);
+        assert_eq!(names().len(), 4);
+        append(&mut log, 4_559_999);
+        assert_eq!(names(), ["audit.log", "audit.log.1", "audit.log.2"]);
+        // All of whose lines it is known.
+        append(&mut log, 50_000_000);
+        assert_eq!(names(), ["audit.log", "audit.log.1"]);
+        append(&mut log, 52_500_000);
+        assert_eq!(names(), ["audit.log", "audit.log.1"]);
+        append(&mut log, 52_560_000);
+        assert_eq!(lines(&*disk, "audit.log.1").len(), 1);
     }
 
     #[test]

@@ -269,6 +269,7 @@ fn audit(disk: &Arc<dyn Disk>, settings: &Settings) -> io::Result<Audit> {
             enabled: settings.audit_log,
             rotate_interval_s: u32::try_from(interval).unwrap_or(u32::MAX),
             rotate_bytes: settings.audit_log_bytes_max.0,
+            prune_age_s: 0,
             disabled: BTreeSet::new(),
             disabled_users: BTreeSet::new(),
         },

@@ -5,6 +5,7 @@
 //!   changes that one, too.
 //! * The newest users win: a node follows newer ones of the store, and a member puts newer ones that it follows back there
 //!   after the store went backwards.
+//! * The users in the store have nothing that needs a higher compatibility level than the one in force.
 //! * Only a member puts users into a store that has none. The store has the map of its cluster: see [`super::store_link`].
 
 mod stored;
@@ -230,6 +231,7 @@ impl ClusterUsers {
             generation,
             revision,
         });
+        stored.check_level(&next).map_err(ChangeError::from)?;
         match self.put(stored, &next) {
             Ok(put) => users.follow(next.into_shared(put)).map(drop),
             Err(CoordinationError::Conflict(_) | CoordinationError::OutcomeUnknown(_)) => Ok(()),
@@ -384,6 +386,7 @@ impl SharedUsers for ClusterUsers {
             let revision = shared.revision + 1;
             let mut next = base.into_shared(UsersRevision { revision, ..shared });
             edit(&mut next)?;
+            stored.check_level(&next).map_err(ChangeError::from)?;
             match self.put(&stored, &next) {
                 Ok(put) => {
                     if let Err(error) = users.follow(next.into_shared(put)) {

@@ -1,6 +1,7 @@
 //! The documents of the users in the store, and the transactions that change them.
 
-use kedge_auth::{COMMON_DOCUMENT, UserDocuments};
+use kedge_auth::{COMMON_DOCUMENT, UserDocuments, UserStore};
+use kedge_cluster::{ClusterError, Feature};
 use kedge_coordination::{Compare, Revision, Snapshot, Transaction};
 
 use super::super::store::{MAP_KEY, StoreError, StoredMap, USERS_KEYS, map_in};
@@ -47,6 +48,23 @@ impl StoredUsers {
     /// Returns the cluster of the store; `None` if it has no map.
     pub(super) fn cluster(&self) -> Option<&str> {
         self.map.as_ref().map(|it| it.map.cluster_uuid.as_str())
+    }
+
+    /// Checks that all nodes can read these users: the level in force, which never goes down, has what they use.
+    ///
+    /// # Errors
+    /// `NeedsLevel`.
+    pub(super) fn check_level(&self, next: &UserStore) -> Result<(), ClusterError> {
+        let Some(map) = self.map.as_ref().map(|it| &it.map) else {
+            return Ok(());
+        };
+        let uses = [
+            (Feature::ExternalUsers, next.has_external()),
+            (Feature::DefinedRoles, !next.custom_roles().is_empty()),
+            (Feature::AuditSettings, next.audit_settings().is_some()),
+        ];
+        let mut uses = uses.into_iter().filter(|(_, is_used)| *is_used);
+        uses.try_for_each(|(feature, _)| map.require(feature))
     }
 
     /// Returns a transaction on the condition that the users are unchanged, which makes the new common document valid. If there

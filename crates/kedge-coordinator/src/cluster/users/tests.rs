@@ -1,6 +1,10 @@
 use std::collections::BTreeSet;
 
-use kedge_auth::{GroupChange, Privileges, Roles, UserDocuments};
+use kedge_auth::{
+    AuditSettings, CustomRole, GroupChange, JwtSettings, Privileges, RoleExtent, Roles, UserChange,
+    UserDocuments,
+};
+use kedge_cluster::{ClusterError, CompatLevel, Feature};
 use kedge_coordination::{StoreAddress, Transaction};
 
 use super::stored::StoredUsers;
@@ -67,6 +71,14 @@ fn newest_users_of_the_cluster_win() {
     assert_eq!(action, UsersAction::Nothing);
 }
 
+/// Puts a map of this compatibility level into the store, unless it has one.
+fn put_map(store: &Store, level: CompatLevel) {
+    let mut map = super::super::testing::map(&["n_0", "n_1"]);
+    map.level = level;
+    let put = store.put_map(None, &stamped(map), &Transaction::new());
+    put.expect("the store answers");
+}
+
 /// A node that is a member, with its copy of the users. It has no other nodes.
 struct Node {
     cluster: String,
@@ -83,10 +95,8 @@ impl Node {
             .expect("added");
         let users = Users::new(own, Box::new(|_| Ok(())));
         let store = Arc::new(Store::new(StoreAddress::from(dir), None));
-        let map = super::super::testing::map(&["n_0", "n_1"]);
         // The first one counts.
-        let put = store.put_map(None, &stamped(map), &Transaction::new());
-        put.expect("the store answers");
+        put_map(&store, CompatLevel::HIGHEST);
         let map = store.read_map().expect("readable").expect("it exists");
         let cluster = map.map.cluster_uuid;
         let shared = Arc::new(ClusterUsers::new(store, Some(cluster.clone())));
@@ -128,6 +138,60 @@ impl Node {
         }
         let common = stored.replace_common(next);
         self.shared.store.transact(&common).expect("done");
+    }
+}
+
+/// A node of the release before would not follow the users any more.
+#[test]
+fn users_of_an_older_level_get_nothing_that_older_nodes_cannot_read() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let store = Arc::new(Store::new(StoreAddress::from(dir.path()), None));
+    put_map(&store, CompatLevel::FIRST);
+    let node = Node::start(dir.path());
+    node.add("ada");
+    let settings = AuditSettings {
+        enabled: true,
+        rotate_interval_s: 900,
+        rotate_bytes: 1 << 20,
+        prune_age_s: 0,
+        disabled: BTreeSet::new(),
+        disabled_users: BTreeSet::new(),
+    };
+    type Edit<'e> = &'e dyn Fn(&mut UserStore) -> Result<(), kedge_auth::AuthError>;
+    let edits: [(Feature, Edit<'_>); 4] = [
+        (Feature::ExternalUsers, &|store| {
+            store.set_external_user("eve", &UserChange::default(), Privileges::ALL)
+        }),
+        (Feature::ExternalUsers, &|store| {
+            store.set_jwt(Some(JwtSettings::default()))
+        }),
+        (Feature::DefinedRoles, &|store| {
+            let role = CustomRole::new("orders", "", RoleExtent::Bucket, ["insert"])?;
+            store.set_custom_role(role, Privileges::ALL)
+        }),
+        (Feature::AuditSettings, &|store| {
+            store.set_audit_settings(settings.clone());
+            Ok(())
+        }),
+    ];
+    for (needed, edit) in edits {
+        let before = node.stored().documents;
+        let refused = node.users.change(edit);
+        let is_refused = matches!(
+            &refused,
+            Err(UsersError::Cluster(ChangeError::Map(ClusterError::NeedsLevel { feature, .. })))
+                if *feature == needed
+        );
+        assert!(is_refused, "{needed}: {refused:?}");
+        assert_eq!(node.stored().documents, before);
+    }
+    node.add("bob");
+    let newer = tempfile::tempdir().expect("a directory");
+    let newer = Node::start(newer.path());
+    newer.add("ada");
+    for (needed, edit) in edits {
+        let changed = newer.users.change(edit);
+        assert!(changed.is_ok(), "{needed}: {changed:?}");
     }
 }
 

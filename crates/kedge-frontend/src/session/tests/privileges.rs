@@ -344,6 +344,7 @@ fn audit_log_has_failed_logins_and_denials() {
             enabled: true,
             rotate_interval_s: 86_400,
             rotate_bytes: 1 << 20,
+            prune_age_s: 0,
             disabled: BTreeSet::new(),
             disabled_users: BTreeSet::new(),
         },
