@@ -9,6 +9,7 @@
 //!   search, begun afterwards, misses.
 
 mod error;
+mod file;
 mod format;
 mod set;
 
@@ -24,6 +25,7 @@ use crate::key::{DataKey, Secret, random_secret};
 use crate::master::{MasterKey, MasterKeys};
 
 pub use error::{KeyringDamage, KeyringError};
+pub use file::KeyringFile;
 pub use set::KeySet;
 
 use format::Envelope;
@@ -62,19 +64,13 @@ impl Keyring {
     ) -> Result<Self, KeyringError> {
         let (mut keys, mut keyring_key, mut rewrap) = (KeySet::default(), None, false);
         if disk.exists(path)? {
-            let bytes = read_file(&*disk, path)?;
-            let damaged = |problem| KeyringError::Damaged {
-                file: path.to_owned(),
-                problem,
-            };
-            let envelope = Envelope::decode(&bytes).map_err(|error| error.of_file(path))?;
-            let master = wrapping_key(masters, &envelope, path)?;
-            rewrap = master.name() != masters.name();
-            let secret = master.unwrap(&envelope.wrapped)?;
-            keys = envelope.open(&secret).map_err(damaged)?;
+            let file = KeyringFile::decode(path, &read_file(&*disk, path)?)?;
+            let (found, secret) = file.unlock_with_secret(masters)?;
+            keys = found;
+            rewrap = file.master_name() != masters.name();
             keyring_key = Some(KeyringKey {
                 secret,
-                wrapped: envelope.wrapped,
+                wrapped: file.envelope.wrapped,
             });
         }
         let keyring = Self {
@@ -209,24 +205,6 @@ impl Keyring {
             None => Ok(()),
         }
     }
-}
-
-/// Returns the master key that wraps a keyring.
-fn wrapping_key<'a>(
-    masters: &'a MasterKeys,
-    envelope: &Envelope,
-    path: &Path,
-) -> Result<&'a dyn MasterKey, KeyringError> {
-    let given = std::iter::once(&masters.current).chain(&masters.previous);
-    let found = given
-        .into_iter()
-        .find(|master| master.name() == envelope.master);
-    let found = found.ok_or_else(|| KeyringError::OtherMasterKey {
-        file: path.to_owned(),
-        wrapped_by: envelope.master.clone(),
-        given: masters.name().to_owned(),
-    })?;
-    Ok(&**found)
 }
 
 impl fmt::Debug for Keyring {

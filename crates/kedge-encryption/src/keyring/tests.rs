@@ -163,6 +163,26 @@ fn keyring_moves_from_the_previous_master_key_to_the_current_one() {
     assert!(open_with(&disk, &MasterKeys::new(master(1))).is_err());
 }
 
+/// Tools read the keyring of a running server.
+#[test]
+fn keyring_file_is_read_with_either_master_key_and_is_not_changed() {
+    let disk = disk();
+    let keyring = open(&disk);
+    keyring.enable(3).unwrap();
+    keyring.rotate(4, false).unwrap();
+    let bytes = read_file(&disk, &path()).unwrap();
+    let file = KeyringFile::decode(&path(), &bytes).unwrap();
+    assert_eq!(file.master_name(), master(1).name());
+    let moved = MasterKeys::new(master(2)).with_previous(master(1));
+    for masters in [MasterKeys::new(master(1)), moved] {
+        let keys = file.unlock(&masters).unwrap();
+        assert_eq!(keys, *keyring.keys());
+    }
+    let other = file.unlock(&MasterKeys::new(master(2)));
+    assert!(matches!(other, Err(KeyringError::OtherMasterKey { .. })));
+    assert_eq!(read_file(&disk, &path()).unwrap(), bytes);
+}
+
 #[test]
 fn damaged_file_is_a_clear_error_and_stays_as_it_is() {
     let made = disk();

@@ -4,24 +4,36 @@ use std::sync::Arc;
 
 use kedge_encryption::{MasterKey, MasterKeyError, MasterKeySource, MasterKeys};
 
-use crate::settings::Settings;
+use crate::settings::{MaybeMasterKey, Settings};
 
 /// Gets the master key of the settings, if there is one.
 pub(super) fn master_keys(settings: &Settings) -> Result<Option<MasterKeys>, MasterKeyError> {
-    let Some(current) = load(settings.encryption_master_key.0.as_ref())? else {
+    let keys = of_sources(
+        &settings.encryption_master_key,
+        &settings.encryption_previous_master_key,
+    )?;
+    if let Some(keys) = &keys {
+        tracing::info!(
+            master_key = keys.name(),
+            "encryption at rest has a master key"
+        );
+    }
+    Ok(keys)
+}
+
+/// Gets the master key, and the one before. Returns `None` without a current one.
+pub(crate) fn of_sources(
+    current: &MaybeMasterKey,
+    previous: &MaybeMasterKey,
+) -> Result<Option<MasterKeys>, MasterKeyError> {
+    let Some(current) = load(current.0.as_ref())? else {
         return Ok(None);
     };
     let keys = MasterKeys::new(current);
-    tracing::info!(
-        master_key = keys.name(),
-        "encryption at rest has a master key"
-    );
-    Ok(Some(
-        match load(settings.encryption_previous_master_key.0.as_ref())? {
-            Some(previous) => keys.with_previous(previous),
-            None => keys,
-        },
-    ))
+    Ok(Some(match load(previous.0.as_ref())? {
+        Some(previous) => keys.with_previous(previous),
+        None => keys,
+    }))
 }
 
 fn load(source: Option<&MasterKeySource>) -> Result<Option<Arc<dyn MasterKey>>, MasterKeyError> {

@@ -7,7 +7,7 @@ mod administrator;
 mod allocator;
 mod bucket;
 mod cluster;
-mod encryption;
+pub(crate) mod encryption;
 mod memcached;
 mod signals;
 mod start_pages;

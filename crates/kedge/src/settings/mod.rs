@@ -21,7 +21,8 @@ pub(crate) use table::{DEFAULT_PASSWORD, Settings};
 use table::{Setting, TABLE};
 use value::SecretText;
 pub(crate) use value::{
-    ClientCertMode, ClusterEncryption, LogLevel, MaybePort, Recover, TlsMode, TlsVersion,
+    ClientCertMode, ClusterEncryption, LogLevel, MaybeMasterKey, MaybePort, Recover, TlsMode,
+    TlsVersion,
 };
 
 use crate::password;

@@ -10,6 +10,7 @@ pub(crate) mod confirm;
 pub(crate) mod couchstore;
 pub(crate) mod encryption;
 pub(crate) mod import;
+pub(crate) mod master_key;
 pub(crate) mod server_groups;
 pub(crate) mod set;
 pub(crate) mod stats;

@@ -28,12 +28,12 @@ const SETTINGS: [&str; 3] = [
 const DOCUMENTS: usize = 3_000;
 
 /// A data directory, and master keys beside it.
-struct Place {
-    dir: tempfile::TempDir,
+pub(crate) struct Place {
+    pub(crate) dir: tempfile::TempDir,
 }
 
 impl Place {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         for (name, digit) in [("first", "1a"), ("second", "2b")] {
             std::fs::write(dir.path().join(name), digit.repeat(32)).expect("a key");
@@ -41,11 +41,11 @@ impl Place {
         Self { dir }
     }
 
-    fn data(&self) -> PathBuf {
+    pub(crate) fn data(&self) -> PathBuf {
         self.dir.path().join("data")
     }
 
-    fn key(&self, setting: &str, name: &str) -> String {
+    pub(crate) fn key(&self, setting: &str, name: &str) -> String {
         format!(
             "--encryption-{setting}=file:{}",
             self.dir.path().join(name).display()
@@ -57,7 +57,7 @@ impl Place {
     }
 
     /// Starts an encrypted server with the first key.
-    fn start_encrypted(&self) -> Server {
+    pub(crate) fn start_encrypted(&self) -> Server {
         self.start(&[
             &self.key("master-key", "first"),
             "--encryption-at-rest=true",
@@ -78,7 +78,8 @@ impl Place {
     }
 }
 
-fn search(dir: &Path, found: &mut Vec<String>) {
+/// Adds the files that contain a marker, with the marker.
+pub(crate) fn search(dir: &Path, found: &mut Vec<String>) {
     for entry in std::fs::read_dir(dir).expect("a directory") {
         let path = entry.expect("an entry").path();
         if path.is_dir() {
@@ -164,7 +165,7 @@ fn key_ids(status: &Value) -> Vec<String> {
         .collect()
 }
 
-fn stop(server: Server) {
+pub(crate) fn stop(server: Server) {
     server.signal(rustix::process::Signal::TERM);
     let (status, stderr) = server.wait();
     assert!(status.success(), "{stderr}");

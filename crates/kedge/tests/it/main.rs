@@ -23,6 +23,7 @@ mod crl;
 mod disk;
 mod encryption;
 mod endpoint;
+mod encryption_tools;
 mod failing_disks;
 mod faults;
 mod file_copies;

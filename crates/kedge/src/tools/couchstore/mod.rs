@@ -3,17 +3,21 @@
 pub(crate) mod check;
 pub(crate) mod dump;
 mod header;
+pub(crate) mod keyrings;
 mod keys;
 mod read_only;
 mod text;
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
-use kedge_couchstore::{OnDamage, Options, Snapshot};
+use kedge_couchstore::{Options, Snapshot};
+use kedge_encryption::KeyringError;
 
+use self::keyrings::FileKeys;
 use self::keys::EncryptionKeyError;
+use super::master_key::MasterKeyArgs;
 
 /// The memory for interior nodes, in bytes: a tool reads each node once, and has little use for a cache.
 const CACHE_BYTES_MAX: usize = 8 << 20;
@@ -25,6 +29,11 @@ pub(crate) struct EncryptionKeyArgs {
     #[arg(long = "encryption-key", value_name = "NAME=KEY")]
     #[arg(env = "KEDGE_ENCRYPTION_KEY", hide_env_values = true)]
     keys: Vec<String>,
+    /// Keyring of encrypted files that are not in the directory of their bucket, which has it as encryption.keys
+    #[arg(long = "encryption-keyring", value_name = "FILE")]
+    keyring: Option<PathBuf>,
+    #[command(flatten)]
+    master: MasterKeyArgs,
 }
 
 /// The reason why a command about a file failed.
@@ -33,15 +42,28 @@ pub(crate) struct EncryptionKeyArgs {
 pub(crate) enum FileError {
     /// Damage, or an I/O error.
     #[error(transparent)]
-    Store(kedge_couchstore::Error),
-    /// The file is encrypted, and its key was not given.
-    #[error("{0}; give it with --encryption-key {1}=KEY")]
-    KeyNeeded(kedge_couchstore::Error, String),
+    Store(#[from] kedge_couchstore::Error),
+    /// The file is encrypted, and its key was not given, or is not in the keyring.
+    #[error("{} is encrypted with the key {key_id:?}; {remedy}", file.display())]
+    KeyNeeded {
+        /// The file.
+        file: PathBuf,
+        /// The name of the key.
+        key_id: String,
+        /// The flag that gives it.
+        remedy: String,
+    },
+    /// The keyring cannot be read.
+    #[error(transparent)]
+    Keyring(#[from] KeyringError),
+    /// The master key cannot be had.
+    #[error("{0}")]
+    MasterKey(String),
     /// Damage that was already reported.
     #[error("{} is damaged in {places} places; their content is left out", file.display())]
     Damaged {
         /// The file.
-        file: std::path::PathBuf,
+        file: PathBuf,
         /// The number of damaged places.
         places: u64,
     },
@@ -61,32 +83,20 @@ impl FileError {
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Self::Store(error) if error.is_damage() => 1,
-            Self::Damaged { .. } => 1,
+            Self::Damaged { .. } | Self::Keyring(KeyringError::Damaged { .. }) => 1,
             _ => 2,
         }
     }
 }
 
-impl From<kedge_couchstore::Error> for FileError {
-    fn from(error: kedge_couchstore::Error) -> Self {
-        match &error {
-            kedge_couchstore::Error::KeyNeeded { key_id, .. } => {
-                let key_id = key_id.clone();
-                Self::KeyNeeded(error, key_id)
-            }
-            _ => Self::Store(error),
-        }
-    }
-}
-
 impl EncryptionKeyArgs {
-    fn options(&self, on_damage: OnDamage) -> Result<Options, FileError> {
-        Ok(Options {
-            on_damage,
-            keys: keys::parse_all(&self.keys)?,
-            cache_bytes_max: CACHE_BYTES_MAX,
-            cache_leaves: false,
-        })
+    fn file_keys(&self) -> Result<FileKeys, FileError> {
+        let given = keys::parse_all(&self.keys)?;
+        Ok(FileKeys::new(
+            given,
+            self.master.clone(),
+            self.keyring.clone(),
+        ))
     }
 }
 

@@ -3,39 +3,37 @@
 use std::ops::ControlFlow;
 
 use kedge_couchstore::kv::{FileAudit, KvError, VBSTATE_NAME};
-use kedge_couchstore::{CheckObserver, Entry, Error, Offset, OnDamage, Options, Snapshot};
+use kedge_couchstore::{CheckObserver, Entry, Error, Offset, OnDamage, Snapshot};
 
-use super::super::{FileError, open};
+use super::super::FileError;
+use super::super::keyrings::FileKeys;
 use super::CheckProgress;
 use super::report::{FileReport, Finding};
 
 /// Checks a file as far as it can be read, and adds all findings to the report.
 pub(super) fn check(
     report: &mut FileReport,
-    strict: &Options,
+    keys: &mut FileKeys,
     every_header: bool,
     shown: &mut CheckProgress,
 ) {
-    if let Err(error) = try_check(report, strict, every_header, shown) {
+    if let Err(error) = try_check(report, keys, every_header, shown) {
         report.failed(&error);
     }
 }
 
 fn try_check(
     report: &mut FileReport,
-    strict: &Options,
+    keys: &mut FileKeys,
     every_header: bool,
     shown: &mut CheckProgress,
 ) -> Result<(), FileError> {
-    let newest = match open(&report.named.path, strict) {
+    let path = &report.named.path.clone();
+    let newest = match keys.open(path, OnDamage::Refuse) {
         // The apparent newest header is damaged: that is reported, and the one before it is checked.
         Err(FileError::Store(error @ Error::Corrupt { .. })) => {
             report.damage(Finding::of(&error));
-            let lenient = Options {
-                on_damage: OnDamage::Recover,
-                ..strict.clone()
-            };
-            open(&report.named.path, &lenient)?
+            keys.open(path, OnDamage::Recover)?
         }
         opened => opened?,
     };

@@ -4,6 +4,7 @@
 //! Invariant: nothing is written, and no write permission is needed.
 
 mod file;
+mod keyring;
 mod listed;
 mod names;
 mod report;
@@ -13,18 +14,18 @@ use std::path::PathBuf;
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
-use kedge_couchstore::OnDamage;
 
 use self::listed::CatalogFindings;
 use self::names::{CheckedDirectory, NamedFile, PathArgument};
 use self::report::{CheckTotals, FileReport};
+use super::keyrings::FileKeys;
 use super::{EncryptionKeyArgs, FileError};
 use crate::output;
 
 /// Check couchstore files: every node, both trees against each other, every body, all metadata
 ///
 /// For a bucket's directory it also reports files that the directory's catalogs list, and that are missing or
-/// truncated.
+/// truncated. Files of an encrypted bucket need the master key of the server, which opens the keyring of their directory.
 ///
 /// Exit codes: 0 no damage, 1 damage was found, 2 something cannot be read.
 #[derive(Args, Clone, Debug)]
@@ -47,9 +48,9 @@ pub(crate) struct CheckArgs {
 /// # Errors
 /// [`FileError`] when nothing can be checked.
 pub(crate) fn run(args: &CheckArgs) -> Result<u8, FileError> {
-    let work = work(&args.paths)?;
+    let mut keys = args.keys.file_keys()?;
+    let work = work(&args.paths, &mut keys)?;
     let count = work.len();
-    let strict = args.keys.options(OnDamage::Refuse)?;
     let mut shown = CheckProgress::new(!args.json && io::stderr().is_terminal());
     let mut totals = CheckTotals::default();
     for (work, number) in work.into_iter().zip(1..) {
@@ -58,7 +59,7 @@ pub(crate) fn run(args: &CheckArgs) -> Result<u8, FileError> {
             CheckTask::File(named) => {
                 shown.next_file(number, count);
                 let mut report = FileReport::new(&named);
-                file::check(&mut report, &strict, args.every_header, &mut shown);
+                file::check(&mut report, &mut keys, args.every_header, &mut shown);
                 shown.hide();
                 report
             }
@@ -80,21 +81,21 @@ pub(crate) fn run(args: &CheckArgs) -> Result<u8, FileError> {
 
 /// One line of the output.
 enum CheckTask {
-    /// The report of a catalog, or of a missing file that it lists.
+    /// The report of a keyring, of a catalog, or of a missing file that it lists.
     Done(Box<FileReport>),
     /// A couchstore file to check.
     File(NamedFile),
 }
 
-/// Reads the catalogs and names of all arguments.
-fn work(paths: &[PathBuf]) -> Result<Vec<CheckTask>, FileError> {
+/// Reads the catalogs, keyrings and names of all arguments.
+fn work(paths: &[PathBuf], keys: &mut FileKeys) -> Result<Vec<CheckTask>, FileError> {
     let mut work = Vec::new();
     for path in paths {
         let before = work.len();
         for given in names::given(path)? {
             match given {
                 PathArgument::File(named) => work.push(CheckTask::File(named)),
-                PathArgument::Directory(directory) => work.extend(of_directory(&directory)?),
+                PathArgument::Directory(directory) => work.extend(of_directory(&directory, keys)?),
             }
         }
         if work.len() == before {
@@ -104,9 +105,13 @@ fn work(paths: &[PathBuf]) -> Result<Vec<CheckTask>, FileError> {
     Ok(work)
 }
 
-fn of_directory(directory: &CheckedDirectory) -> Result<Vec<CheckTask>, FileError> {
+fn of_directory(
+    directory: &CheckedDirectory,
+    keys: &mut FileKeys,
+) -> Result<Vec<CheckTask>, FileError> {
     let dir = &directory.path;
-    let listed = CatalogFindings::read(dir)?;
+    let mut listed = CatalogFindings::read(dir)?;
+    listed.reports.extend(keyring::check(dir, keys));
     let mut files = names::in_directory(dir)?;
     if files.is_empty() && listed.reports.is_empty() && !directory.may_be_empty {
         return Err(names::nothing_in(dir));

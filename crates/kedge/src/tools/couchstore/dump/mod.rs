@@ -18,7 +18,7 @@ use serde::Serialize;
 use self::document::DocumentLine;
 use self::select::Selection;
 use super::header::HeaderLine;
-use super::{EncryptionKeyArgs, FileError, open, text};
+use super::{EncryptionKeyArgs, FileError, text};
 
 /// The number of bytes that are collected before they are written.
 const OUTPUT_BYTES: usize = 64 << 10;
@@ -118,7 +118,8 @@ pub(crate) fn run(args: &DumpArgs) -> Result<(), FileError> {
         DamageMode::Strict => OnDamage::Refuse,
         DamageMode::Recover => OnDamage::Recover,
     };
-    let snapshot = chosen(args, &open(&args.file, &args.keys.options(on_damage)?)?)?;
+    let newest = args.keys.file_keys()?.open(&args.file, on_damage)?;
+    let snapshot = chosen(args, &newest)?;
     let mut dump = Dump {
         args,
         out: BufWriter::with_capacity(OUTPUT_BYTES, io::stdout().lock()),
