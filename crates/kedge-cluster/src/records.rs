@@ -97,10 +97,13 @@ pub struct NodeRecord {
     /// The compatibility levels that it supports.
     #[serde(flatten)]
     pub levels: LevelRange,
+    /// True if it has a master key of encryption at rest; a node of an older release says nothing.
+    #[serde(default)]
+    pub has_master_key: bool,
 }
 
 impl NodeRecord {
-    /// Creates the record of a node.
+    /// Creates the record of a node without a master key.
     #[must_use]
     pub fn new(node: &MapNode, release: Release) -> Self {
         Self {
@@ -114,6 +117,16 @@ impl NodeRecord {
             server_group: node.server_group.clone(),
             release: release.version.to_owned(),
             levels: release.levels,
+            has_master_key: false,
+        }
+    }
+
+    /// Sets whether the node has a master key.
+    #[must_use]
+    pub fn with_master_key(self, has_master_key: bool) -> Self {
+        Self {
+            has_master_key,
+            ..self
         }
     }
 
@@ -168,11 +181,13 @@ mod tests {
             server_group: "rack 1".to_owned(),
             release: Release::CURRENT.version.to_owned(),
             levels: Release::CURRENT.levels,
+            has_master_key: true,
         };
         let read = NodeRecord::from_json(&record.to_json()).expect("it is valid");
         assert_eq!(read, record);
         let node = record.to_node("n_0");
-        assert_eq!(NodeRecord::new(&node, Release::CURRENT), record);
+        let again = NodeRecord::new(&node, Release::CURRENT).with_master_key(true);
+        assert_eq!(again, record);
         let secret = ClusterSecret::new([1; 24]);
         let read = ClusterSecret::from_json(&secret.to_json()).expect("it is valid");
         assert_eq!(read, secret);

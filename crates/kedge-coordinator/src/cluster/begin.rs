@@ -61,6 +61,8 @@ pub struct ClusterSetup {
     /// The content of the node's file, if it has one.
     pub(super) saved: Option<SavedNode>,
     pub(super) users: Arc<ClusterUsers>,
+    /// True if the node has a master key of encryption at rest.
+    pub(super) has_master_key: bool,
 }
 
 impl ClusterSetup {
@@ -102,6 +104,7 @@ impl ClusterSetup {
             secret,
             file,
             saved,
+            has_master_key: false,
         })
     }
 
@@ -343,16 +346,20 @@ pub(super) fn start(
             }
         };
         save_if_new(setup, &started.saved)?;
-        put_record(setup, &NodeRecord::new(&started.entry, release), state)?;
+        put_record(setup, &record_of(setup, &started), state)?;
         return Ok(started);
     }
+}
+
+fn record_of(setup: &ClusterSetup, node: &Started) -> NodeRecord {
+    NodeRecord::new(&node.entry, node.release).with_master_key(setup.has_master_key)
 }
 
 /// Puts the first map of a cluster, with the record of the node. False if there is one, or that is not known.
 fn put_first(setup: &ClusterSetup, node: &Started, map: &ClusterMap) -> Result<bool, ClusterError> {
     // Saved before the map that has the uuid.
     setup.file.save(&node.saved)?;
-    let record = NodeRecord::new(&node.entry, node.release);
+    let record = record_of(setup, node);
     let with = record_put(&setup.options.name, &record);
     let put = setup.store.put_map(None, map, &with).map_err(refused)?;
     let is_done = matches!(put, PutMap::Done);

@@ -24,7 +24,7 @@ use super::peer::{Peer, PeerError};
 use super::peers::Peers;
 use super::sent_change::{SentChange, may_be_made};
 use super::store::{PutMap, Store, StoredMap};
-use super::{APPLY_TIMEOUT, ASK_TIMEOUT, ClusterNode};
+use super::{APPLY_TIMEOUT, ASK_TIMEOUT, ClusterNode, master_keys};
 
 /// The timeout of a probe of a node that is to be failed over, if it responded a moment ago.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(300);
@@ -177,6 +177,7 @@ impl ClusterNode {
                     record.release, record.levels, map.level
                 )));
             }
+            master_keys::require_of_new(map, name, &record)?;
             tracing::info!(node = name, host = record.host, "adding a node");
             Ok(Some(plan_add_node(map, record.to_node(name))?))
         })
@@ -228,6 +229,9 @@ impl ClusterNode {
                     kedge_node::registry::RegistryError::TooMany.to_string(),
                 ));
             }
+            if config.encryption.enabled {
+                master_keys::require_of_all(map, &self.store.read_records()?)?;
+            }
             let settings = settings(config)?;
             Ok(map.add_bucket(&config.name, settings, config.vbuckets, config.replicas)?)
         })
@@ -250,6 +254,9 @@ impl ClusterNode {
             let next = change.apply(&is);
             next.check().map_err(ChangeError::Refused)?;
             bucket.settings = settings(&next)?;
+            if next.encryption.enabled && !is.encryption.enabled {
+                master_keys::require_of_all(map, &self.store.read_records()?)?;
+            }
             Ok(())
         })
     }

@@ -30,6 +30,7 @@ mod lease;
 mod leases;
 mod level;
 mod lost_copies;
+mod master_keys;
 mod membership;
 mod moves;
 mod orchestrator;
@@ -132,7 +133,7 @@ impl ClusterNode {
     /// # Errors
     /// `Membership` when the node cannot be a member under its name, with the reason; errors of the node's file.
     pub fn open(
-        setup: ClusterSetup,
+        mut setup: ClusterSetup,
         registry: Arc<BucketRegistry>,
         replicator: Arc<Replicator>,
         users: Arc<Users>,
@@ -141,6 +142,7 @@ impl ClusterNode {
         let found = FoundBuckets::of(&registry)?;
         let level = setup.options.release.levels.highest;
         let restart = Restart::now(setup.was_member());
+        setup.has_master_key = registry.master_key().is_some();
         let started = begin::start(&setup, ports, &found, |node| {
             if !found.is_empty() {
                 let dir = setup.file.dir();
@@ -150,6 +152,7 @@ impl ClusterNode {
                     dir.display()
                 )));
             }
+            master_keys::require_of_first(create, setup.has_master_key)?;
             first_map(vec![node], REPLICAS_DEFAULT, create, level)
         })?;
         replicator.set_identity(NodeIdentity {
