@@ -9,13 +9,14 @@ restart      to the first answer, and to all documents in memory
 stop         from SIGTERM to the end of the process
 reads        a data set four times as large as the quota
 amplification  bytes written by bytes updated
+encryption   processor time of flushes, and the tail of persisted writes, with encryption at rest and without
 
 QUICK=1 is a run under two minutes. See bench/README.md for what is measured and how.
 """
 
 import parts
 from harness import build
-from storage_parts import amplification, compaction, flush, modes, reads, restart, stop
+from storage_parts import amplification, compaction, encryption, flush, modes, reads, restart, stop
 
 
 def prepare(wanted):
@@ -26,6 +27,6 @@ def prepare(wanted):
 
 if __name__ == "__main__":
     parts.main(
-        "storage", "Storage: make bench-storage", [modes, flush, compaction, restart, stop, reads, amplification],
+        "storage", "Storage: make bench-storage", [modes, flush, compaction, restart, stop, reads, amplification, encryption],
         __doc__, prepare,
     )

@@ -43,7 +43,7 @@ class Server(Kedge):
     def __init__(self, data_dir, wait=True, name="kedge", quota="4GiB", **settings):
         more = []
         for setting, value in settings.items():
-            more += [f"--{setting.replace('_', '-')}", str(value).lower()]
+            more += [f"--{setting.replace('_', '-')}", str(value).lower() if isinstance(value, bool) else str(value)]
         self.data_dir = Path(data_dir)
         self.is_ending = False
         super().__init__(data_dir, wait, more, name, quota)
