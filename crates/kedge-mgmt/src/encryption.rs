@@ -1,53 +1,15 @@
-//! Encryption at rest.
+//! Encryption at rest of buckets.
 //!
-//! Paths and names are those of Couchbase Server's REST interface; `/kedge/encryption` is Kedge's own. There is one key, the master
-//! key of the server's settings, which cannot be changed over REST.
+//! Paths and names are those of Couchbase Server's REST interface; `/kedge/encryption` is Kedge's own.
 
 use axum::extract::Path;
 use kedge_auth::Privilege;
-use kedge_bucket::{EncryptionStatus, MASTER_KEY_ID};
+use kedge_bucket::EncryptionStatus;
 use serde_json::{Value, json};
 
 use super::buckets::refusal;
 use super::reply::{EarlyReply, Handled, done, ok};
 use super::request_context::RequestContext;
-
-/// `GET /settings/encryptionKeys`: the master key, if there is one.
-pub(crate) async fn keys(call: RequestContext) -> Handled {
-    call.caller.require(Privilege::Inspect, None)?;
-    let key = |name: String| {
-        json!({
-            "id": MASTER_KEY_ID,
-            "name": name,
-            "type": "kedge-master-key",
-            "usage": ["bucket-encryption"],
-            "data": {},
-        })
-    };
-    ok(&call
-        .buckets()
-        .master_key()
-        .map(key)
-        .into_iter()
-        .collect::<Value>())
-}
-
-/// `GET /settings/security/encryptionAtRest`: what is not of a bucket is not encrypted.
-pub(crate) async fn settings(call: RequestContext) -> Handled {
-    call.caller.require(Privilege::Inspect, None)?;
-    let disabled = json!({
-        "encryptionMethod": "disabled",
-        "encryptionKeyId": -1,
-        "dekRotationInterval": 0,
-        "dekLifetime": 0,
-        "info": { "dataStatus": "unencrypted", "dekNumber": 0, "issues": [] },
-    });
-    let parts = ["config", "log", "audit", "other"];
-    ok(&parts
-        .map(|part| (part, disabled.clone()))
-        .into_iter()
-        .collect::<Value>())
-}
 
 /// `GET /kedge/encryption/BUCKET`: keys and files of a bucket on this node.
 pub(crate) async fn status(call: RequestContext, Path(name): Path<String>) -> Handled {

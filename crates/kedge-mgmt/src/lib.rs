@@ -37,6 +37,7 @@ mod compaction;
 mod custom_roles;
 mod documents;
 mod encryption;
+mod encryption_settings;
 mod form;
 mod groups;
 mod hosts;

@@ -17,9 +17,9 @@ use super::request_context::{PeerConnection, RequestContext};
 use super::state::HttpState;
 use super::{
     audit, audited, auth, auto_failover, buckets, certificates, cluster, collections, compaction,
-    custom_roles, encryption, groups, hosts, jwt, kedge, ldap, membership, metrics, nodes,
-    password_policy, permissions, pools, ready, rebalance, security, security_headers,
-    server_groups, session_login, threads, tls, users,
+    custom_roles, encryption, encryption_settings, groups, hosts, jwt, kedge, ldap, membership,
+    metrics, nodes, password_policy, permissions, pools, ready, rebalance, security,
+    security_headers, server_groups, session_login, threads, tls, users,
 };
 
 /// The service that handles requests. A clone is cheap.
@@ -123,10 +123,35 @@ fn pool_routes() -> Routes {
 
 fn encryption_routes() -> Routes {
     Router::new()
-        .route("/settings/encryptionKeys", get(encryption::keys))
+        .route(
+            "/settings/encryptionKeys",
+            get(encryption_settings::keys).post(encryption_settings::create_key),
+        )
+        .route(
+            "/settings/encryptionKeys/{id}",
+            get(encryption_settings::key)
+                .put(encryption_settings::change_key)
+                .delete(encryption_settings::change_key),
+        )
+        .route(
+            "/controller/rotateEncryptionKey/{id}",
+            post(encryption_settings::rotate_key),
+        )
         .route(
             "/settings/security/encryptionAtRest",
-            get(encryption::settings),
+            get(encryption_settings::settings).post(encryption_settings::set_settings),
+        )
+        .route(
+            "/controller/dropEncryptionAtRestDeks/{part}",
+            post(encryption_settings::drop_keys),
+        )
+        .route(
+            "/controller/forceEncryptionAtRest/{part}",
+            post(encryption_settings::force),
+        )
+        .route(
+            "/controller/forceEncryptionAtRest/bucket/{bucket}",
+            post(encryption_settings::force_bucket),
         )
         .route("/kedge/encryption/{bucket}", get(encryption::status))
         .route(

@@ -87,9 +87,11 @@ ranks! {
         ClusterDecision = "`ClusterNode::auto_failover`";
     22, "the judgement of a node's disk", "management, the thread `kedge-lease`", "nothing":
         ClusterJudge = "`ClusterNode::disk_judge`";
+    24, "its file", "the task `audit_log`, management, shutdown", "writes and syncs of the file, its rotation, changes of its data keys":
+        AuditFile = "`Log::file` of the audit log";
     25, "the state of a node that runs alone, and its marks", "management, start-up", "writes of `cluster.json`":
         AloneState = "`StateFile::kept`";
-    25, "changes of the data keys of a bucket, one at a time", "management, start-up, the task `encryption_keys`", "the write of `encryption.keys`":
+    25, "changes of the data keys of a bucket, or of the audit log, one at a time", "management, start-up, the tasks `encryption_keys` and `audit_log`", "the write of `encryption.keys`":
         KeyringChange = "`Keyring::change`";
     30, "the list of state files in a directory, while a name is added", "whoever saves one of them", "reads and writes of `files.json`":
         StateFiles = "`CHANGE` of `state_files`";
@@ -111,8 +113,6 @@ ranks! {
         ReplicationThread = "`Replicator::thread`";
     50, "the valid file of a vBucket, and the handle that is kept open", "whoever reads or writes files; a front-end thread only tries the lock", "opening and removing the file":
         SlotCurrent = "`Slot::current`";
-    50, "its file", "the task `audit_log`, shutdown", "writes and syncs of the file, and its rotation":
-        AuditFile = "`Log::file` of the audit log";
     50, "one vBucket: hash table, checkpoints, prepares", "front-end threads, the bucket's tasks", "nothing that blocks":
         Vbucket = "`BucketCore::vbuckets[i]`";
     55, "the segment that is being preallocated", "the task `log_segment`", "the writes of a step":

@@ -9,8 +9,8 @@ use kedge_cluster::Release;
 
 use crate::tools::couchstore::{FileError, check, dump};
 use crate::tools::{
-    bucket, cert, cluster, collection, compact, encryption, import, set, stats, timings, user,
-    vbucket,
+    audit, bucket, cert, cluster, collection, compact, encryption, import, set, stats, timings,
+    user, vbucket,
 };
 use crate::{cluster_run, load, output, permissions, serve, settings};
 
@@ -65,6 +65,8 @@ enum Tool {
     Cert(cert::CertArgs),
     #[command(display_order = 12)]
     Encryption(encryption::EncryptionArgs),
+    #[command(display_order = 12)]
+    Audit(audit::AuditArgs),
     /// Print the version
     #[command(display_order = 13)]
     Version,
@@ -169,6 +171,7 @@ pub fn main(release: Release) -> ExitCode {
         Tool::Cluster(args) => finish("cluster", cluster::run(&args)),
         Tool::Cert(args) => finish("cert", cert::run(&args)),
         Tool::Encryption(args) => finish("encryption", encryption::run(&args)),
+        Tool::Audit(args) => finish("audit", audit::run(&args)),
         Tool::Vbucket(args) => finish("vbucket", vbucket::run(&args)),
         Tool::Import(args) => finish("import", import::run(&args)),
         Tool::Version => finish(

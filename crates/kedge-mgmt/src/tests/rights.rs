@@ -74,6 +74,7 @@ fn filled(path: &str) -> String {
         ("{uid}", "0"),
         ("{id}", "0"),
         ("{trial}", "connectivity"),
+        ("{part}", "audit"),
     ];
     let fill = |path: String, (parameter, name): (&str, &str)| path.replace(parameter, name);
     let filled = names.into_iter().fold(path.to_owned(), fill);

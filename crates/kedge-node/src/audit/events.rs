@@ -4,6 +4,9 @@
 //! that only Kedge has are numbered from [`OWN_IDS`] on.
 
 use serde::Serialize;
+use serde_json::json;
+
+use crate::timestamp::iso_8601;
 
 /// The first number of events that only Kedge has.
 const OWN_IDS: u32 = 61_440;
@@ -170,6 +173,21 @@ impl EventKind {
     pub fn id(self) -> u32 {
         self.descriptor().id
     }
+}
+
+/// Returns the line that reports lost events.
+pub(super) fn lost_line(count: u64, unix_ms: u64) -> Vec<u8> {
+    if count == 0 {
+        return Vec::new();
+    }
+    let line = json!({
+        "timestamp": iso_8601(unix_ms),
+        "name": "audit events lost",
+        "count": count,
+    });
+    let mut line = line.to_string().into_bytes();
+    line.push(b'\n');
+    line
 }
 
 #[cfg(test)]

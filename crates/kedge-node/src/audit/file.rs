@@ -1,11 +1,17 @@
 //! The file of the audit log, and the older ones.
+//!
+//! Invariants:
+//! * A file is encrypted, or in plain text, from its first line to its last. One of the other kind is rotated before the next line.
+//! * What a failed write may have left is never followed by a record of the same key and number ([`super::format`]).
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use kedge_disk::{Disk, DiskError, File};
 use serde_json::Value;
 
+use super::format::{AuditSeal, HEADER_BYTES, check_header, header, is_encrypted};
+use super::keys::{AuditKeys, records, start};
 use crate::timestamp::unix_ms_of;
 
 /// The current file; older ones have the suffixes `.1`, `.2` and so on.
@@ -45,10 +51,21 @@ pub(super) struct LogFile {
     pruned_ms: u64,
     /// True if the file may have bytes of lost lines at its end.
     is_torn: bool,
+    keys: AuditKeys,
+    /// The cipher of the next lines; `None` until the first ones, after a failure, and in plain text.
+    seal: Option<AuditSeal>,
+}
+
+/// The lines in a file that is opened.
+struct FoundLines {
+    /// Its length without a torn end.
+    bytes: u64,
+    /// The time of the first line; `None` if there is none, or it is damaged.
+    began_ms: Option<u64>,
 }
 
 impl LogFile {
-    pub(super) fn new(disk: Arc<dyn Disk>, dir: PathBuf, files_max: u32) -> Self {
+    pub(super) fn new(disk: Arc<dyn Disk>, dir: PathBuf, files_max: u32, keys: AuditKeys) -> Self {
         Self {
             disk,
             dir,
@@ -58,7 +75,14 @@ impl LogFile {
             began_ms: 0,
             pruned_ms: 0,
             is_torn: false,
+            keys,
+            seal: None,
         }
+    }
+
+    /// Returns the directory of the files, and their keys.
+    pub(super) fn place(&self) -> (&Arc<dyn Disk>, &Path, &AuditKeys) {
+        (&self.disk, &self.dir, &self.keys)
     }
 
     /// Opens or creates the file at a start. On a full disk that waits.
@@ -85,12 +109,19 @@ impl LogFile {
         };
         // Also if the file exists: an earlier sync may have failed, or a crash may have come before it.
         self.disk.sync_dir(&self.dir)?;
-        let bytes = file.len()?;
-        self.bytes = bytes + end_line(&*file, bytes)?;
-        self.began_ms = first_time(&*file, bytes)?.unwrap_or(now_ms);
-        self.file = Some(file);
-        self.is_torn = false;
-        Ok(())
+        self.keys.renew(now_ms);
+        self.seal = None;
+        match found_lines(&*file, self.keys.active().is_some())? {
+            Some(found) => {
+                self.bytes = found.bytes;
+                self.began_ms = found.began_ms.unwrap_or(now_ms);
+                self.file = Some(file);
+                self.is_torn = false;
+                self.keys.prune(&*self.disk, &self.dir);
+                Ok(())
+            }
+            None => self.rotate(now_ms),
+        }
     }
 
     pub(super) fn append(
@@ -106,7 +137,7 @@ impl LogFile {
         let is_full = self.bytes + lines.len() as u64 > limits.bytes_max;
         let is_old = now_ms.saturating_sub(self.began_ms) >= limits.interval_ms;
         if self.bytes > 0 && (is_full || is_old) {
-            self.rotate()?;
+            self.rotate(now_ms)?;
         }
         if self.bytes == 0 {
             self.began_ms = now_ms;
@@ -114,15 +145,31 @@ impl LogFile {
         if let Err(error) = self.prune(limits.prune_age_ms, now_ms) {
             tracing::error!("cannot remove old files of the audit log: {error}");
         }
+        let sealed = self.seal(lines);
+        let written = sealed.as_deref().unwrap_or(lines);
         let file = self.file.as_ref().expect("it was opened above");
         let result = file
-            .write_at(lines, self.bytes)
+            .write_at(written, self.bytes)
             .and_then(|()| file.sync_data());
         match result {
-            Ok(()) => self.bytes += lines.len() as u64,
-            Err(_) => self.is_torn = true,
+            Ok(()) => self.bytes += written.len() as u64,
+            Err(_) => (self.is_torn, self.seal) = (true, None),
         }
         result
+    }
+
+    /// Returns the records of encrypted lines, with a header in a new file; `None` if the lines are in plain text.
+    fn seal(&mut self, lines: &[u8]) -> Option<Vec<u8>> {
+        let key = self.keys.active()?;
+        let mut out = Vec::new();
+        if self.bytes == 0 {
+            out.extend_from_slice(&header(self.began_ms));
+        }
+        let seal = self.seal.take().filter(|seal| seal.key_id() == key.id());
+        let mut seal = seal.unwrap_or_else(|| AuditSeal::begin(&key, &mut out));
+        seal.seal(lines, &mut out);
+        self.seal = Some(seal);
+        Some(out)
     }
 
     /// Removes what a failed write or sync has left, as its lines are counted as lost.
@@ -154,7 +201,7 @@ impl LogFile {
                 continue;
             }
             let file = self.disk.open(&path)?;
-            next_began_ms = first_time(&*file, file.len()?)?.unwrap_or(next_began_ms);
+            next_began_ms = began_ms(&*file)?.unwrap_or(next_began_ms);
         }
         Ok(())
     }
@@ -169,7 +216,7 @@ impl LogFile {
     }
 
     /// Rotates the files. If a step fails the older ones stay, and the next attempt continues.
-    fn rotate(&mut self) -> Result<(), DiskError> {
+    fn rotate(&mut self, now_ms: u64) -> Result<(), DiskError> {
         let new_path = self.dir.join(NEW_FILE);
         let new = self.disk.create(&new_path)?;
         // Only up to the first gap, which a failed attempt has left: the last file is removed if there is no gap.
@@ -183,11 +230,48 @@ impl LogFile {
         }
         self.disk.rename(&new_path, &self.path(0))?;
         // If the sync fails, the next attempt opens the new file and repeats the sync.
-        self.file = None;
-        self.bytes = 0;
+        (self.file, self.seal) = (None, None);
+        (self.bytes, self.began_ms) = (0, now_ms);
         self.disk.sync_dir(&self.dir)?;
-        self.file = Some(new);
+        (self.file, self.is_torn) = (Some(new), false);
+        self.keys.renew(now_ms);
+        self.keys.prune(&*self.disk, &self.dir);
         Ok(())
+    }
+}
+
+/// Returns the lines of a file to which more can be added; `None` if it is of the other kind, or its end is damaged.
+fn found_lines(file: &dyn File, encrypts: bool) -> Result<Option<FoundLines>, DiskError> {
+    let bytes = file.len()?;
+    if bytes == 0 {
+        return Ok(Some(FoundLines {
+            bytes,
+            began_ms: None,
+        }));
+    }
+    let start = start(file)?;
+    if is_encrypted(&start) != encrypts {
+        return Ok(None);
+    }
+    if !encrypts {
+        return Ok(Some(FoundLines {
+            bytes: bytes + end_line(file, bytes)?,
+            began_ms: first_time(file, bytes)?,
+        }));
+    }
+    let began_ms = began_ms(file)?;
+    let mut records = records(file)?;
+    while let Ok(Some(_)) = records.next() {}
+    let is_whole = began_ms.is_some() && HEADER_BYTES as u64 + records.bytes == bytes;
+    Ok(is_whole.then_some(FoundLines { bytes, began_ms }))
+}
+
+/// Returns the time of the first line of an encrypted file or one in plain text; `None` if there is none, or it is damaged.
+fn began_ms(file: &dyn File) -> Result<Option<u64>, DiskError> {
+    let start = start(file)?;
+    match is_encrypted(&start) {
+        true => Ok(start.try_into().ok().and_then(|it| check_header(&it).ok())),
+        false => first_time(file, file.len()?),
     }
 }
 

@@ -5,11 +5,15 @@
 //!   next written line has their number.
 //! * While events wait, the task runs or is scheduled, from [`Audit::write_by`] on; the first added event wakes it.
 //! * No line contains a password or a document; text from clients is escaped and cut.
+//! * With encryption at rest no line is written in plain text.
 //! * The recorded events are those that the settings select ([`Audit::configure`]).
 
 mod events;
 mod file;
 mod filter;
+mod format;
+mod keys;
+mod reader;
 
 use std::collections::VecDeque;
 use std::io;
@@ -22,6 +26,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use arc_swap::ArcSwap;
 use kedge_auth::{AuditSettings, USER_NAME_BYTES_MAX};
 use kedge_disk::Disk;
+use kedge_encryption::Keyring;
 use kedge_executor::{Executor, Next, ScheduleError, TaskContext, TaskId, TaskSpec};
 use kedge_sync::{
     RankedMutex,
@@ -31,11 +36,14 @@ use serde_json::{Map, Value, json};
 
 use self::file::{LogFile, RotationLimits};
 use self::filter::Filter;
+use self::keys::AuditKeys;
 use crate::pools::TaskPools;
 use crate::tasks::AUDIT_LOG;
 use crate::timestamp::iso_8601;
 
 pub use self::events::{EventDescriptor, EventKind};
+pub use self::keys::{AUDIT_KEY_ROTATION_SECS, AuditEncryption};
+pub use self::reader::{AuditReadError, audit_files, print_audit_file};
 
 /// The largest number of waiting events; a line has some hundred bytes.
 const QUEUE_MAX: usize = 16_384;
@@ -54,6 +62,8 @@ pub struct AuditConfig {
     pub files_max: u32,
     /// The settings until an administrator makes others.
     pub settings: AuditSettings,
+    /// The data keys of the node. Lines are encrypted if one of them is active.
+    pub keyring: Option<Arc<Keyring>>,
 }
 
 /// One event. Fields that are empty or `None` are left out of the line.
@@ -190,7 +200,8 @@ impl Audit {
     /// # Errors
     /// The file cannot be opened.
     pub fn open(disk: Arc<dyn Disk>, config: AuditConfig) -> io::Result<Self> {
-        let mut file = LogFile::new(disk, config.dir, config.files_max);
+        let keys = AuditKeys(config.keyring);
+        let mut file = LogFile::new(disk, config.dir, config.files_max, keys);
         if config.settings.enabled {
             file.open(unix_ms()).map_err(io::Error::other)?;
         }
@@ -350,7 +361,7 @@ impl AuditLog {
                 return false;
             }
             let lost = std::mem::take(&mut waiting.lost);
-            let mut batch = lost_line(lost);
+            let mut batch = events::lost_line(lost, unix_ms());
             for line in waiting.lines.drain(..count) {
                 batch.extend_from_slice(&line);
             }
@@ -371,25 +382,13 @@ impl AuditLog {
     }
 }
 
-/// Returns the line that reports lost events.
-fn lost_line(count: u64) -> Vec<u8> {
-    if count == 0 {
-        return Vec::new();
-    }
-    let line = json!({
-        "timestamp": iso_8601(unix_ms()),
-        "name": "audit events lost",
-        "count": count,
-    });
-    let mut line = line.to_string().into_bytes();
-    line.push(b'\n');
-    line
-}
-
 fn unix_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(0))
 }
+
+#[cfg(test)]
+mod encrypted_tests;
 
 #[cfg(test)]
 mod tests {
@@ -414,6 +413,7 @@ mod tests {
                 disabled: BTreeSet::new(),
                 disabled_users: BTreeSet::new(),
             },
+            keyring: None,
         }
     }
 
@@ -426,7 +426,8 @@ mod tests {
     }
 
     fn log_file(disk: &Arc<dyn Disk>, files_max: u32) -> LogFile {
-        LogFile::new(disk.clone(), PathBuf::from("/data"), files_max)
+        let keys = AuditKeys::default();
+        LogFile::new(disk.clone(), PathBuf::from("/data"), files_max, keys)
     }
 
     fn disk() -> Arc<dyn Disk> {

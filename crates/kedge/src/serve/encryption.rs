@@ -1,8 +1,12 @@
 //! The master key of encryption at rest.
 
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use kedge_encryption::{MasterKey, MasterKeyError, MasterKeySource, MasterKeys};
+use kedge_disk::Disk;
+use kedge_encryption::{
+    KEYRING_FILE, Keyring, KeyringError, MasterKey, MasterKeyError, MasterKeySource, MasterKeys,
+};
 
 use crate::settings::{MaybeMasterKey, Settings};
 
@@ -19,6 +23,27 @@ pub(super) fn master_keys(settings: &Settings) -> Result<Option<MasterKeys>, Mas
         );
     }
     Ok(keys)
+}
+
+/// Opens the keyring of the node, for the audit log; `None` without a master key.
+pub(super) fn node_keyring(
+    disk: &Arc<dyn Disk>,
+    settings: &Settings,
+    masters: Option<&MasterKeys>,
+) -> Result<Option<Arc<Keyring>>, KeyringError> {
+    let Some(masters) = masters else {
+        return Ok(None);
+    };
+    let path = settings.data_dir.join(KEYRING_FILE);
+    // Also for encrypted files of before, which a new master key has to keep readable.
+    let keyring = Keyring::open(Arc::clone(disk), &path, masters)?;
+    if settings.audit_log_encryption {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        keyring.enable(now.map_or(0, |since| since.as_secs()))?;
+    } else {
+        keyring.disable()?;
+    }
+    Ok(Some(Arc::new(keyring)))
 }
 
 /// Gets the master key, and the one before. Returns `None` without a current one.

@@ -32,7 +32,7 @@ use kedge_bucket::{Bucket, RecoveryMode};
 use kedge_cluster::{ClusterError, Release};
 use kedge_coordinator::cluster::ClusterSetup;
 use kedge_disk::{Disk, DiskError, PosixDisk};
-use kedge_encryption::MasterKeyError;
+use kedge_encryption::{Keyring, KeyringError, MasterKeyError};
 use kedge_executor::ExecutorConfig as PoolsConfig;
 use kedge_frontend::FrontendLimits;
 use kedge_node::audit::{Audit, AuditConfig};
@@ -97,6 +97,8 @@ enum ServeError {
     Tls(#[from] TlsError),
     #[error("encryption at rest: {0}")]
     MasterKey(#[from] MasterKeyError),
+    #[error("encryption at rest: {0}")]
+    Keyring(#[from] KeyringError),
     #[error("{0}")]
     Load(String),
     #[error("{0}")]
@@ -154,11 +156,12 @@ fn serve(effective: &Effective, release: Release) -> Result<(), ServeError> {
     let users = Users::open(Arc::clone(&disk), settings.data_dir.join(USERS_FILE))?;
     let users = users.with_password_length_min(settings.password_length_min.into());
     let users = users.with_hash_cost(hash_cost(settings));
-    let users = Arc::new(users.audited(audit(&disk, settings)?));
+    let master_keys = encryption::master_keys(settings)?;
+    let keyring = encryption::node_keyring(&disk, settings, master_keys.as_ref())?;
+    let users = Arc::new(users.audited(audit(&disk, settings, keyring)?));
     let tls = tls::config(settings)?;
     let nodes = tls.as_ref().map(|it| it.tls.clone());
     let cluster = cluster::prepare(effective, &disk, (release, nodes))?;
-    let master_keys = encryption::master_keys(settings)?;
     if let Some(cluster) = &cluster {
         cluster.share_users(&users);
     }
@@ -260,7 +263,11 @@ fn hash_cost(settings: &Settings) -> HashCost {
 }
 
 /// Opens the audit log, which records events if it is enabled.
-fn audit(disk: &Arc<dyn Disk>, settings: &Settings) -> io::Result<Audit> {
+fn audit(
+    disk: &Arc<dyn Disk>,
+    settings: &Settings,
+    keyring: Option<Arc<Keyring>>,
+) -> io::Result<Audit> {
     let interval = settings.audit_log_interval.as_secs();
     let config = AuditConfig {
         dir: settings.data_dir.clone(),
@@ -273,6 +280,7 @@ fn audit(disk: &Arc<dyn Disk>, settings: &Settings) -> io::Result<Audit> {
             disabled: BTreeSet::new(),
             disabled_users: BTreeSet::new(),
         },
+        keyring,
     };
     Audit::open(Arc::clone(disk), config)
 }

@@ -342,6 +342,12 @@ fn check_tls(settings: &Settings) -> Result<(), SettingsError> {
         ),
     ];
     rules.extend(rules_of_cluster(settings));
+    let has_master_key = settings.encryption_master_key.0.is_some();
+    rules.push((
+        "audit_log_encryption",
+        settings.audit_log_encryption && !has_master_key,
+        "it needs the master key of encryption_master_key",
+    ));
     rules.extend([
         ("kv_port", is_kv_off && !is_on, NEEDS_TLS),
         ("mgmt_port", is_mgmt_off && !is_on, NEEDS_TLS),

@@ -1,5 +1,6 @@
 //! The common parts of the operator's commands.
 
+pub(crate) mod audit;
 pub(crate) mod auto_failover;
 pub(crate) mod bucket;
 pub(crate) mod cert;

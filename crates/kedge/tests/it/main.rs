@@ -22,6 +22,7 @@ mod crash_users;
 mod crl;
 mod disk;
 mod encryption;
+mod encryption_audit;
 mod encryption_clusters;
 mod encryption_tools;
 mod endpoint;

@@ -334,6 +334,7 @@ fn filled(path: &str) -> String {
         ("{uid}", "0"),
         ("{id}", "0"),
         ("{trial}", "connectivity"),
+        ("{part}", "audit"),
     ] {
         filled = filled.replace(parameter, name);
     }
