@@ -348,6 +348,7 @@ fn audit_log_has_failed_logins_and_denials() {
             disabled: BTreeSet::new(),
             disabled_users: BTreeSet::new(),
         },
+        keyring: None,
     };
     let audit = Audit::open(disk.clone(), config).unwrap();
     let features = Features::of(&[Feature::Xerror, Feature::Collections]);
