@@ -115,7 +115,9 @@ fn visible_passwords(matches: &ArgMatches) -> Vec<(&'static str, &'static str)> 
                 continue;
             }
             let mut values = matches.get_raw(id).into_iter().flatten();
-            if values.any(|value| value != settings::DEFAULT_PASSWORD) {
+            // A subcommand has the flags of the command above it, too.
+            let is_new = !found.contains(&(id, flag));
+            if is_new && values.any(|value| value != settings::DEFAULT_PASSWORD) {
                 found.push((id, flag));
             }
         }

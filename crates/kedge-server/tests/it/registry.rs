@@ -229,7 +229,7 @@ fn refused_changes_have_no_effect() {
         Err(RegistryError::FlushDisabled(_))
     ));
     assert_eq!(registry.generation(), generation);
-    for number in 1..30 {
+    for number in 1..kedge_types::limits::BUCKETS_MAX {
         registry.create(config(&format!("n{number}"))).unwrap();
     }
     assert!(matches!(

@@ -6,8 +6,12 @@ use serde_json::Value;
 
 fn try_bucket(server: &Server, args: &[&str]) -> (Option<i32>, String, String) {
     let url = format!("couchbase://{}/default", server.kv);
-    let login = ["-U", &url, "-u", "Administrator", "-P", PASSWORD];
-    run(kedge(&["bucket"]).args(args).args(login))
+    let login = ["-U", &url, "-u", "Administrator"];
+    let mut command = kedge(&["bucket"]);
+    run(command
+        .args(args)
+        .args(login)
+        .env("KEDGE_PASSWORD", PASSWORD))
 }
 
 /// Runs `kedge bucket`; it must succeed.
