@@ -5,7 +5,7 @@
 # make test-cargo      unit, integration, property, crash and hostile tests of the workspace; simulated clusters; tidy
 # make test-model      the threads of the executor under a model checker
 # make test-scripts    the scripts of tests and benchmarks
-# make test-python     one suite per client: -python -go -node -java -rust (SDKs), -memcached (clients, memcached's own tests), -users (OpenLDAP), -cluster
+# make test-python     one suite per client: -python -go -node -java -rust (SDKs), -memcached (clients, memcached's own tests), -users (OpenLDAP), -kms (moto, PyKMIP), -cluster
 # make test-etcd       the coordination store in etcd: Debian's and a current one, members that fail, TLS, users, backups
 # make test-deploy     the Helm chart, the unit of systemd, the recipe of the image: rendered, validated, against the server
 # make test-search     the tests of the workspace with other random cases, ROUNDS (10) times
@@ -26,7 +26,7 @@
 CARGO ?= cargo
 KEDGE := target/release/kedge
 CHECKS := cargo model scripts
-SUITES := python go node java rust memcached users cluster etcd deploy
+SUITES := python go node java rust memcached users kms cluster etcd deploy
 LOGS := $(or $(KEDGE_TEST_LOGS),.cache/log)
 
 # Suites have a server each, so they do not disturb each other; more at once only wait for the processor.

@@ -15,7 +15,7 @@ import unittest
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 RUN = REPOSITORY / "tests" / "run"
-PARTS = "cargo model scripts python go node java rust memcached users cluster etcd deploy".split()
+PARTS = "cargo model scripts python go node java rust memcached users kms cluster etcd deploy".split()
 
 
 def summary(**parts):
@@ -37,7 +37,7 @@ class Summary(unittest.TestCase):
     def test_all_parts_passed(self):
         code, lines = summary()
         self.assertEqual(code, 0)
-        self.assertEqual(lines[-1], "parts: 13 passed, 0 failed, 0 skipped")
+        self.assertEqual(lines[-1], "parts: 14 passed, 0 failed, 0 skipped")
         for name in PARTS:
             self.assertIn(f"== {name}: passed", lines)
 
@@ -50,7 +50,7 @@ class Summary(unittest.TestCase):
         self.assertIn("== model: passed", lines)
         self.assertEqual(
             lines[-2:],
-            ["parts: 11 passed, 2 failed, 0 skipped", "first failure: cargo: LOGS/cargo.log:3:test two ... FAILED"],
+            ["parts: 12 passed, 2 failed, 0 skipped", "first failure: cargo: LOGS/cargo.log:3:test two ... FAILED"],
         )
 
     def test_the_output_of_the_first_failed_rust_test_is_shown(self):
@@ -82,7 +82,7 @@ class Summary(unittest.TestCase):
         self.assertEqual(code, 0)
         self.assertIn("== node: skipped", lines)
         self.assertIn("node: SKIPPED: npm is not installed; Node.js 20 is needed", lines)
-        self.assertEqual(lines[-1], "parts: 12 passed, 0 failed, 1 skipped")
+        self.assertEqual(lines[-1], "parts: 13 passed, 0 failed, 1 skipped")
 
 
 # Commands in place of the real ones. `cargo` cannot compile the tests of the workspace; it notes results of an earlier
@@ -125,7 +125,7 @@ class AllParts(unittest.TestCase):
         for suite in ("sdk/go", "sdk/node", "sdk/java", "sdk/rust", "cluster", "etcd"):
             (self.tree / "tests" / suite).mkdir(parents=True)
         (self.tree / "tests/sdk/node/package-lock.json").touch()
-        for suite, place in (("sdk/python", "venv-sdk"), ("memcached", "venv-memcached"), ("users", "venv-users"), ("deploy", "venv-deploy")):
+        for suite, place in (("sdk/python", "venv-sdk"), ("memcached", "venv-memcached"), ("users", "venv-users"), ("kms", "venv-kms"), ("deploy", "venv-deploy")):
             requirements = self.tree / "tests" / suite / "requirements.txt"
             requirements.parent.mkdir(parents=True)
             requirements.touch()
@@ -163,7 +163,7 @@ class AllParts(unittest.TestCase):
         self.assertIn("== cargo: FAILED", lines)
         for name in PARTS[1:]:
             self.assertIn(f"== {name}: passed", lines)
-        self.assertIn("parts: 12 passed, 1 failed, 0 skipped", lines)
+        self.assertIn("parts: 13 passed, 1 failed, 0 skipped", lines)
         first = f"first failure: cargo: {self.tree}/.cache/log/cargo.log:1:error[E0432]: unresolved import `kedge::nothing`"
         self.assertIn(first, lines)
         self.assertFalse((self.tree / "stale").read_text(), "results of an earlier run are removed first")

@@ -16,6 +16,7 @@ mod set;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwap;
 use kedge_disk::{Disk, DiskError, read_file, replace_file};
@@ -49,6 +50,8 @@ pub struct Keyring {
     keys: ArcSwap<KeySet>,
     /// Locked during a change. `None` until the first key.
     change: RankedMutex<KeyringChange, Option<KeyringKey>>,
+    /// `true` from a request for another keyring key until the file has it.
+    is_rewrap_due: AtomicBool,
 }
 
 impl Keyring {
@@ -79,12 +82,9 @@ impl Keyring {
             master: Arc::clone(&masters.current),
             keys: ArcSwap::from_pointee(keys),
             change: RankedMutex::new(keyring_key),
+            is_rewrap_due: AtomicBool::new(rewrap),
         };
-        if rewrap {
-            let mut keyring_key = keyring.change.lock();
-            *keyring_key = None;
-            keyring.save(&mut keyring_key, &keyring.keys.load())?;
-        }
+        keyring.retry_rewrap()?;
         Ok(keyring)
     }
 
@@ -98,6 +98,34 @@ impl Keyring {
     #[must_use]
     pub fn master_name(&self) -> &str {
         self.master.name()
+    }
+
+    /// Encrypts the data keys with a new keyring key, which the master key wraps as it is now: a service may have a newer version of
+    /// it. After an error [`Self::retry_rewrap`] tries again.
+    ///
+    /// # Errors
+    /// [`KeyringError`]; nothing is changed then.
+    pub fn rewrap(&self) -> Result<(), KeyringError> {
+        self.is_rewrap_due.store(true, Ordering::Relaxed);
+        self.retry_rewrap()
+    }
+
+    /// Does what [`Self::rewrap`] could not do, if there is something.
+    ///
+    /// # Errors
+    /// [`KeyringError`]; nothing is changed then.
+    pub fn retry_rewrap(&self) -> Result<(), KeyringError> {
+        if !self.is_rewrap_due.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let mut keyring_key = self.change.lock();
+        let (keys, mut new) = (self.keys.load_full(), None);
+        if !keys.is_empty() {
+            self.save(&mut new, &keys)?;
+        }
+        *keyring_key = new;
+        self.is_rewrap_due.store(false, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Gives new data an active key, unless there is one.

@@ -9,5 +9,6 @@ pub use cipher::{OpenFailed, PartCipher};
 pub use key::{DataKey, KEY_BYTES, Secret};
 pub use keyring::{KEYRING_FILE, KeySet, Keyring, KeyringDamage, KeyringError, KeyringFile};
 pub use master::{
-    LocalMasterKey, MasterKey, MasterKeyError, MasterKeySource, MasterKeys, SecretFormError,
+    LocalMasterKey, MasterKey, MasterKeyDetail, MasterKeyError, MasterKeyInfo, MasterKeySource,
+    MasterKeys, SecretFormError,
 };

@@ -1,6 +1,7 @@
 //! Master keys, which wrap the keys of keyrings.
 
 mod form;
+mod info;
 mod local;
 mod source;
 
@@ -8,9 +9,10 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::key::Secret;
+use crate::key::{Secret, random_secret};
 
 pub use form::SecretFormError;
+pub use info::{MasterKeyDetail, MasterKeyInfo};
 pub use local::LocalMasterKey;
 pub use source::MasterKeySource;
 
@@ -30,6 +32,9 @@ pub trait MasterKey: Send + Sync {
     /// # Errors
     /// [`MasterKeyError::Unwrap`] if it was not, or is damaged; other errors if the key is elsewhere and cannot be used.
     fn unwrap(&self, wrapped: &[u8]) -> Result<Secret, MasterKeyError>;
+
+    /// Returns the place of the key, and the requests that were sent there.
+    fn info(&self) -> MasterKeyInfo;
 }
 
 /// The reason why a master key cannot be had or used.
@@ -62,6 +67,22 @@ pub enum MasterKeyError {
         from: String,
         /// The fault of it.
         source: SecretFormError,
+    },
+    /// A key management service did not answer. The same request may succeed later.
+    #[error("{service} is unavailable: {why}")]
+    Unavailable {
+        /// The service and its key.
+        service: String,
+        /// The reason.
+        why: String,
+    },
+    /// A key management service refused a request, or its settings cannot work.
+    #[error("{service} cannot be used: {why}")]
+    Refused {
+        /// The service and its key.
+        service: String,
+        /// The reason.
+        why: String,
     },
     /// A wrapped key does not decrypt.
     #[error("the wrapped key does not decrypt with this master key: it is damaged")]
@@ -96,6 +117,25 @@ impl MasterKeys {
     #[must_use]
     pub fn name(&self) -> &str {
         self.current.name()
+    }
+
+    /// Encrypts and decrypts a random key with the current one.
+    ///
+    /// # Errors
+    /// [`MasterKeyError`].
+    pub fn test(&self) -> Result<(), MasterKeyError> {
+        let secret = random_secret();
+        let wrapped = self.current.wrap(&secret)?;
+        match self.current.unwrap(&wrapped)? == secret {
+            true => Ok(()),
+            false => Err(MasterKeyError::Unwrap),
+        }
+    }
+
+    /// Returns the place of the current key, and the requests that were sent there.
+    #[must_use]
+    pub fn info(&self) -> MasterKeyInfo {
+        self.current.info()
     }
 }
 

@@ -5,6 +5,7 @@ use kedge_bucket::{
     CompactionTicket, EncryptionStatus, Timing, TimingSnapshot, VbReset,
 };
 use kedge_cluster::ManifestEdit;
+use kedge_encryption::{KeyringError, MasterKeyError, MasterKeyInfo};
 use kedge_node::registry::{BucketRegistry, RegistryError, Unserved};
 use kedge_types::limits::BUCKETS_MAX;
 use kedge_types::{Manifest, ManifestUid, Status, VbId};
@@ -20,7 +21,11 @@ impl From<RegistryError> for BucketsError {
             RegistryError::Manifest(error) => Self::Manifest(error),
             RegistryError::TooMany => Self::TooMany(BUCKETS_MAX),
             RegistryError::FlushDisabled(_) => Self::FlushDisabled,
-            RegistryError::Refused(_) => Self::Temporary(error.to_string()),
+            RegistryError::Refused(_)
+            | RegistryError::Keyring {
+                source: KeyringError::Master(MasterKeyError::Unavailable { .. }),
+                ..
+            } => Self::Temporary(error.to_string()),
             RegistryError::BadSetting(_)
             | RegistryError::BadName(_)
             | RegistryError::Unserved(_)
@@ -188,8 +193,27 @@ impl Buckets for BucketRegistry {
         rotated.map_err(|error| BucketsError::Failed(error.to_string()))
     }
 
-    fn master_key(&self) -> Option<String> {
-        Self::master_key(self).map(str::to_owned)
+    fn master_key(&self) -> Option<(String, MasterKeyInfo)> {
+        let keys = self.master_keys()?;
+        Some((keys.name().to_owned(), keys.info()))
+    }
+
+    fn test_master_key(&self) -> Result<(), BucketsError> {
+        let keys = self.master_keys().ok_or(BucketsError::NotFound)?;
+        let tested = keys.test();
+        tested.map_err(|error| BucketsError::Temporary(error.to_string()))
+    }
+
+    fn rewrap_keys(&self) -> Result<(), BucketsError> {
+        self.master_keys().ok_or(BucketsError::NotFound)?;
+        let mut result = Ok(());
+        for bucket in Self::list(self) {
+            if let Err(error) = bucket.persistence().encryption().rewrap() {
+                let error = format!("{}: {error}; it is tried again", bucket.name());
+                result = Err(BucketsError::Temporary(error));
+            }
+        }
+        result
     }
 
     fn stats(&self, name: &str) -> Option<Vec<(String, String)>> {

@@ -5,6 +5,7 @@ use kedge_bucket::{
     CompactionTicket, EncryptionStatus, TimingSnapshot, VbReset,
 };
 use kedge_cluster::{ManifestEdit, ManifestError};
+use kedge_encryption::MasterKeyInfo;
 use kedge_node::registry::Unserved;
 use kedge_types::{Manifest, ManifestUid, VbId};
 use std::sync::Arc;
@@ -143,8 +144,18 @@ pub trait Buckets: Send + Sync + 'static {
     /// # Errors
     /// `NotFound`, `Refused` if it is not encrypted, `Failed`.
     fn rotate_keys(&self, name: &str) -> Result<(), BucketsError>;
-    /// Returns the name of the master key, if there is one.
-    fn master_key(&self) -> Option<String>;
+    /// Returns the name of the master key and its description, if there is one.
+    fn master_key(&self) -> Option<(String, MasterKeyInfo)>;
+    /// Encrypts and decrypts something with the master key.
+    ///
+    /// # Errors
+    /// `NotFound` if there is none, `Temporary` if it does not work.
+    fn test_master_key(&self) -> Result<(), BucketsError>;
+    /// Has the master key wrap the data keys of all buckets again. The buckets that could not do it try again later.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no master key, `Temporary` with the bucket.
+    fn rewrap_keys(&self) -> Result<(), BucketsError>;
     /// Returns statistics of a bucket by name; `None` if there is no such bucket.
     fn stats(&self, name: &str) -> Option<Vec<(String, String)>>;
     /// Returns histograms of a bucket by name; `None` if there is no such bucket.

@@ -18,6 +18,8 @@ pub(crate) async fn status(call: RequestContext, Path(name): Path<String>) -> Ha
         .blocking(move |state| state.parts.buckets.encryption(&name))
         .await?;
     let status = status.ok_or_else(EarlyReply::no_such_resource)?;
+    let master_key = call.buckets().master_key();
+    let source = master_key.as_ref().map(|(_, info)| &info.source);
     let keys = status
         .keys
         .iter()
@@ -25,6 +27,7 @@ pub(crate) async fn status(call: RequestContext, Path(name): Path<String>) -> Ha
     ok(&json!({
         "enabled": status.is_enabled,
         "masterKey": status.master_key,
+        "masterKeySource": source,
         "keys": keys.collect::<Value>(),
         "encryptedFiles": status.files.encrypted,
         "plainFiles": status.files.plain,

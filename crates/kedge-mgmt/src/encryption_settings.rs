@@ -7,9 +7,12 @@ use axum::extract::Path;
 use axum::http::StatusCode;
 use kedge_auth::Privilege;
 use kedge_bucket::MASTER_KEY_ID;
+use kedge_encryption::{MasterKeyDetail, MasterKeyInfo};
 use kedge_node::audit::{AUDIT_KEY_ROTATION_SECS, AuditEncryption};
 use serde_json::{Map, Value, json};
 
+use super::backend::BucketsError;
+use super::buckets::refusal;
 use super::form::FormFields;
 use super::reply::{EarlyReply, Handled, done, ok};
 use super::request_context::RequestContext;
@@ -22,15 +25,32 @@ fn refuse(why: &str) -> EarlyReply {
     EarlyReply::field_error(StatusCode::BAD_REQUEST, "_", why)
 }
 
-fn master_key(call: &RequestContext) -> Option<Value> {
-    let name = call.buckets().master_key()?;
-    Some(json!({
+/// Returns the document of the master key, without the key.
+fn key_document(name: &str, info: &MasterKeyInfo) -> Value {
+    let details = info.details.iter().map(|(name, detail)| {
+        let value = match detail {
+            MasterKeyDetail::Text(text) => json!(text),
+            MasterKeyDetail::Number(number) => json!(number),
+            MasterKeyDetail::Flag(flag) => json!(flag),
+        };
+        ((*name).to_owned(), value)
+    });
+    json!({
         "id": MASTER_KEY_ID,
         "name": name,
-        "type": "kedge-master-key",
+        "type": info.kind,
         "usage": ["bucket-encryption", "audit-encryption"],
-        "data": {},
-    }))
+        "data": details.collect::<Map<_, _>>(),
+        "source": info.source,
+        "requests": info.requests,
+        "failures": info.failures,
+        "error": info.error,
+    })
+}
+
+fn master_key(call: &RequestContext) -> Option<Value> {
+    let (name, info) = call.buckets().master_key()?;
+    Some(key_document(&name, &info))
 }
 
 /// Returns the master key if it has this number.
@@ -69,14 +89,27 @@ pub(crate) async fn change_key(call: RequestContext, Path(id): Path<String>) -> 
     ))
 }
 
-/// `POST /controller/rotateEncryptionKey/ID`: refused.
+/// `POST /settings/encryptionKeys/ID/test`: encrypts and decrypts something with the master key.
+pub(crate) async fn test_key(call: RequestContext, Path(id): Path<String>) -> Handled {
+    call.caller.require(Privilege::Admin, None)?;
+    key_with(&call, &id)?;
+    call.blocking(|state| state.parts.buckets.test_master_key())
+        .await?
+        .map_err(|error| refusal(&error))?;
+    done()
+}
+
+/// `POST /controller/rotateEncryptionKey/ID`: has the master key wrap all data keys of this node again.
 pub(crate) async fn rotate_key(call: RequestContext, Path(id): Path<String>) -> Handled {
     call.caller.require(Privilege::Admin, None)?;
     key_with(&call, &id)?;
-    Err(refuse(
-        "For a new master key, start each node with it as encryption_master_key, and with the one before as \
-         encryption_previous_master_key.",
-    ))
+    let rewrapped = call.blocking(|state| {
+        let of_buckets = state.parts.buckets.rewrap_keys();
+        let of_audit = state.parts.users.audit().rewrap_keys();
+        of_buckets.and(of_audit.map_err(|error| BucketsError::Temporary(error.to_string())))
+    });
+    rewrapped.await?.map_err(|error| refusal(&error))?;
+    done()
 }
 
 /// `POST /controller/dropEncryptionAtRestDeks/PART`: gives the audit log of this node a new data key. Its older files keep theirs.
@@ -258,6 +291,32 @@ mod tests {
             info["oldestDekCreationDatetime"],
             "2023-11-14T22:13:20.000Z"
         );
+    }
+
+    #[test]
+    fn document_of_the_master_key_has_the_names_of_the_original() {
+        let info = MasterKeyInfo {
+            kind: "kmip-aes-key-256",
+            source: "kmip:h:5696/7".to_owned(),
+            details: vec![
+                ("host", MasterKeyDetail::Text("h".to_owned())),
+                ("port", MasterKeyDetail::Number(5_696)),
+                ("useIMDS", MasterKeyDetail::Flag(false)),
+            ],
+            failures: 2,
+            ..MasterKeyInfo::default()
+        };
+        let key = key_document("kmip:7", &info);
+        assert_eq!(key["id"], 1);
+        assert_eq!(
+            (&key["name"], &key["type"]),
+            (&json!("kmip:7"), &json!("kmip-aes-key-256"))
+        );
+        assert_eq!(
+            key["data"],
+            json!({ "host": "h", "port": 5_696, "useIMDS": false })
+        );
+        assert_eq!((&key["failures"], &key["error"]), (&json!(2), &Value::Null));
     }
 
     #[test]

@@ -138,6 +138,10 @@ fn encryption_routes() -> Routes {
             post(encryption_settings::rotate_key),
         )
         .route(
+            "/settings/encryptionKeys/{id}/test",
+            post(encryption_settings::test_key),
+        )
+        .route(
             "/settings/security/encryptionAtRest",
             get(encryption_settings::settings).post(encryption_settings::set_settings),
         )

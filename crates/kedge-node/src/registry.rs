@@ -404,10 +404,10 @@ impl BucketRegistry {
         }
     }
 
-    /// Returns the name of the master key of encryption at rest, if there is one.
+    /// Returns the master keys of encryption at rest, if there are some.
     #[must_use]
-    pub fn master_key(&self) -> Option<&str> {
-        self.setup.master_keys.as_ref().map(MasterKeys::name)
+    pub fn master_keys(&self) -> Option<&MasterKeys> {
+        self.setup.master_keys.as_ref()
     }
 
     /// Returns the directory of the bucket with that name.
@@ -420,6 +420,10 @@ impl BucketRegistry {
     pub fn stats(&self, each: &mut dyn FnMut(&str, &str)) {
         let unserved = self.unserved.load(Ordering::Relaxed);
         each("unserved_directories", &unserved.to_string());
+        let master_key = self.setup.master_keys.as_ref().map(MasterKeys::info);
+        let master_key = master_key.unwrap_or_default();
+        each("master_key_requests", &master_key.requests.to_string());
+        each("master_key_failures", &master_key.failures.to_string());
     }
 
     /// Finds them for a caller that holds the lock of changes, as a bucket that is being created is not served yet.

@@ -194,6 +194,21 @@ impl DataEncryption {
         Ok(())
     }
 
+    /// Has the master key wrap the data keys again. After an error the task tries again.
+    ///
+    /// # Errors
+    /// [`BucketError::Keyring`]. The keys are unchanged then.
+    pub fn rewrap(&self) -> Result<(), BucketError> {
+        let Some(keyring) = &self.core.setup.keyring else {
+            return Ok(());
+        };
+        let rewrapped = keyring.rewrap();
+        if rewrapped.is_err() {
+            self.shared.encryption.wake(&self.core);
+        }
+        Ok(rewrapped?)
+    }
+
     /// Returns `true` if new data is encrypted.
     #[must_use]
     pub fn is_enabled(&self) -> bool {
@@ -298,6 +313,8 @@ impl DataEncryption {
         self.remove_unused(keyring)?;
         let keys = keyring.keys();
         let has_old = keys.iter().any(|key| keys.replaces(Some(key.id())));
+        // At the end: nothing else needs the master key.
+        keyring.retry_rewrap()?;
         Ok(match (is_pending, has_old) {
             (true, _) => PendingWork::Data,
             (false, true) => PendingWork::Keys,

@@ -91,7 +91,7 @@ ranks! {
         AuditFile = "`Log::file` of the audit log";
     25, "the state of a node that runs alone, and its marks", "management, start-up", "writes of `cluster.json`":
         AloneState = "`StateFile::kept`";
-    25, "changes of the data keys of a bucket, or of the audit log, one at a time", "management, start-up, the tasks `encryption_keys` and `audit_log`", "the write of `encryption.keys`":
+    25, "changes of the data keys of a bucket, or of the audit log, one at a time", "management, start-up, the tasks `encryption_keys` and `audit_log`", "the write of `encryption.keys`, and the requests to the key management service of the master key":
         KeyringChange = "`Keyring::change`";
     30, "the list of state files in a directory, while a name is added", "whoever saves one of them", "reads and writes of `files.json`":
         StateFiles = "`CHANGE` of `state_files`";
@@ -189,6 +189,8 @@ ranks! {
         NextNonce = "`NodeRequests::nonce`";
     60, "the keys of issuers of tokens", "the thread `kedge-external`", "nothing":
         TokenKeys = "`KeyRing::issuers`";
+    60, "the last error of the key management service of the master key", "start-up, management, the task `encryption_keys`, statistics", "nothing":
+        MasterKeyFailure = "`Requests::failure`";
     60, "hashes of proven passwords that wait to be saved", "the task `authentication`, management, the task `password_hashes`", "nothing":
         HashUpgradesWaiting = "`HashUpgrades::waiting`";
     60, "connections without a login", "front-end threads, the thread `kedge-accept`", "nothing":

@@ -14,12 +14,15 @@ use crate::error::TlsError;
 use crate::files;
 use crate::key::{self, Passphrase};
 use crate::provider::{MinVersion, provider};
+use crate::service::system_verifier;
 
 /// The reason for which a client trusts a server.
 #[derive(Clone, Debug)]
 pub enum Trust {
     /// Its certificate is signed by a CA of these files, and for its name.
     Ca(Vec<PathBuf>),
+    /// Its certificate is signed by an authority of the operating system, and for its name.
+    System,
     /// Its certificate has this SHA-256, whatever its name and validity.
     Fingerprint(String),
 }
@@ -39,6 +42,14 @@ impl ClientTls {
     /// # Errors
     /// `File`, `Pem`, `Missing`, `Certificate`, `Key`, `BadFingerprint`, `Library`.
     pub fn config(&self) -> Result<Arc<ClientConfig>, TlsError> {
+        self.config_with(&Passphrase::None)
+    }
+
+    /// Loads the files. The private key is encrypted with the passphrase.
+    ///
+    /// # Errors
+    /// `File`, `Pem`, `Missing`, `Certificate`, `Key`, `Authorities`, `BadFingerprint`, `Library`.
+    pub fn config_with(&self, passphrase: &Passphrase) -> Result<Arc<ClientConfig>, TlsError> {
         let provider = provider();
         let verifier: Arc<dyn ServerCertVerifier> = match &self.trust {
             Trust::Ca(paths) => {
@@ -47,6 +58,7 @@ impl ClientTls {
                     WebPkiServerVerifier::builder_with_provider(roots, provider.clone()).build();
                 built.map_err(|error| TlsError::ClientAuth(error.to_string()))?
             }
+            Trust::System => system_verifier(&provider)?,
             Trust::Fingerprint(text) => Arc::new(Pinned {
                 fingerprint: normal(text)?,
                 provider: provider.clone(),
@@ -58,7 +70,7 @@ impl ClientTls {
             .with_custom_certificate_verifier(verifier);
         let mut config = match &self.own {
             Some((chain, private)) => {
-                let private = key::read(private, &Passphrase::None)?;
+                let private = key::read(private, passphrase)?;
                 builder.with_client_auth_cert(files::certificates(chain)?, private)?
             }
             None => builder.with_no_client_auth(),

@@ -30,7 +30,7 @@ pub enum ServiceTrust<'t> {
 pub fn service_config(trust: &ServiceTrust<'_>) -> Result<Arc<ClientConfig>, TlsError> {
     let provider = provider();
     let verifier: Arc<dyn ServerCertVerifier> = match trust {
-        ServiceTrust::System => checked(system_roots()?, &provider)?,
+        ServiceTrust::System => system_verifier(&provider)?,
         ServiceTrust::Pem(text) => checked(roots_of(text)?, &provider)?,
         ServiceTrust::Unchecked => Arc::new(Unchecked(provider.clone())),
     };
@@ -40,6 +40,13 @@ pub fn service_config(trust: &ServiceTrust<'_>) -> Result<Arc<ClientConfig>, Tls
         .with_custom_certificate_verifier(verifier)
         .with_no_client_auth();
     Ok(Arc::new(config))
+}
+
+/// Returns the check of certificates by the authorities of the operating system.
+pub(crate) fn system_verifier(
+    provider: &Arc<CryptoProvider>,
+) -> Result<Arc<dyn ServerCertVerifier>, TlsError> {
+    checked(system_roots()?, provider)
 }
 
 fn checked(

@@ -41,6 +41,8 @@ class Server:
         self._arguments = arguments
         self._directory = pathlib.Path(tempfile.mkdtemp(prefix="kedge-test-"))
         self._process = None
+        # Variables beside those of this process.
+        self.environment = {}
         self.kv_port = self.mgmt_port = self.memcached_port = 0
         self.kv_tls_port = self.memcached_tls_port = None
         self.mgmt_tls_port = None
@@ -87,7 +89,8 @@ class Server:
             *self._arguments,
         ]
         with open(self._directory / "stderr", "ab") as stderr:
-            self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True)
+            environment = {**os.environ, **self.environment}
+            self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True, env=environment)
         line = self._first_line()
         match = _READY.match(line)
         if match is None:

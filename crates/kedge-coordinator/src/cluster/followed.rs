@@ -127,7 +127,7 @@ impl Followed {
     /// Returns the record of this node.
     pub(super) fn record(&self) -> NodeRecord {
         NodeRecord::new(&self.entry, self.release)
-            .with_master_key(self.registry.master_key().is_some())
+            .with_master_key(self.registry.master_keys().is_some())
     }
 
     /// Returns the followed map; `None` until the first start has one.

@@ -142,7 +142,7 @@ impl ClusterNode {
         let found = FoundBuckets::of(&registry)?;
         let level = setup.options.release.levels.highest;
         let restart = Restart::now(setup.was_member());
-        setup.has_master_key = registry.master_key().is_some();
+        setup.has_master_key = registry.master_keys().is_some();
         let started = begin::start(&setup, ports, &found, |node| {
             if !found.is_empty() {
                 let dir = setup.file.dir();

@@ -1,8 +1,8 @@
 //! Tests of keyrings: life of keys, damage, other master keys, crashes.
 
 use super::*;
-use crate::LocalMasterKey;
 use crate::key::KEY_BYTES;
+use crate::{LocalMasterKey, MasterKeyError, MasterKeyInfo};
 use kedge_disk::{Fault, SimDisk};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -181,6 +181,78 @@ fn keyring_file_is_read_with_either_master_key_and_is_not_changed() {
     let other = file.unlock(&MasterKeys::new(master(2)));
     assert!(matches!(other, Err(KeyringError::OtherMasterKey { .. })));
     assert_eq!(read_file(&disk, &path()).unwrap(), bytes);
+}
+
+/// A master key of a service that can be switched off.
+struct Service {
+    key: Arc<dyn MasterKey>,
+    is_down: AtomicBool,
+    wraps: std::sync::atomic::AtomicU64,
+}
+
+impl Service {
+    fn check(&self) -> Result<(), MasterKeyError> {
+        match self.is_down.load(Ordering::Relaxed) {
+            false => Ok(()),
+            true => Err(MasterKeyError::Unavailable {
+                service: "the service".to_owned(),
+                why: "it is down".to_owned(),
+            }),
+        }
+    }
+}
+
+impl MasterKey for Service {
+    fn name(&self) -> &str {
+        self.key.name()
+    }
+
+    fn wrap(&self, key: &Secret) -> Result<Vec<u8>, MasterKeyError> {
+        self.check()?;
+        self.wraps.fetch_add(1, Ordering::Relaxed);
+        self.key.wrap(key)
+    }
+
+    fn unwrap(&self, wrapped: &[u8]) -> Result<Secret, MasterKeyError> {
+        self.check()?;
+        self.key.unwrap(wrapped)
+    }
+
+    fn info(&self) -> MasterKeyInfo {
+        MasterKeyInfo::default()
+    }
+}
+
+#[test]
+fn unavailable_master_key_stops_only_a_rewrap_which_is_made_later() {
+    let disk = disk();
+    let service = Arc::new(Service {
+        key: master(1),
+        is_down: AtomicBool::new(false),
+        wraps: Default::default(),
+    });
+    let wraps = || service.wraps.load(Ordering::Relaxed);
+    let masters = MasterKeys::new(service.clone());
+    let keyring = open_with(&disk, &masters).expect("a keyring");
+    keyring.enable(10).expect("enabled");
+    service.is_down.store(true, Ordering::Relaxed);
+    keyring
+        .rotate(20, false)
+        .expect("data keys need no service");
+    let before = read_file(&disk, &path()).expect("read");
+    let error = keyring.rewrap().expect_err("the service is down");
+    assert!(error.to_string().contains("it is down"), "{error}");
+    assert!(keyring.retry_rewrap().is_err());
+    assert_eq!(read_file(&disk, &path()).expect("read"), before);
+    assert!(open_with(&disk, &masters).is_err());
+    service.is_down.store(false, Ordering::Relaxed);
+    assert_eq!(wraps(), 1);
+    keyring.retry_rewrap().expect("it is up again");
+    keyring.retry_rewrap().expect("nothing is due");
+    assert_eq!(wraps(), 2);
+    disk.crash(3);
+    let after = open_with(&disk, &masters).expect("the new keyring key");
+    assert_eq!(after.keys(), keyring.keys());
 }
 
 #[test]

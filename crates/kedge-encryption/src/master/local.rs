@@ -6,17 +6,19 @@ use aes_gcm::Nonce;
 use aes_gcm::aead::AeadInOut;
 use zeroize::Zeroizing;
 
-use super::{MasterKey, MasterKeyError};
+use super::{MasterKey, MasterKeyError, MasterKeyInfo};
 use crate::cipher::{NONCE_BYTES, cipher, derive, open};
 use crate::key::{KEY_BYTES, Secret};
 
 /// The data that is authenticated with each wrapped key.
 const PURPOSE: &[u8] = b"kedge wrapped key";
 
-/// A master key that a file, the environment or a command has given. It wraps with AES-256-GCM and a random nonce.
+/// A master key that a file, the environment, a command or a key management service has given. It wraps with AES-256-GCM and a
+/// random nonce.
 pub struct LocalMasterKey {
     name: String,
     secret: Secret,
+    info: MasterKeyInfo,
 }
 
 impl LocalMasterKey {
@@ -29,7 +31,14 @@ impl LocalMasterKey {
         Self {
             name: format!("local:{hex}"),
             secret,
+            info: MasterKeyInfo::local("memory"),
         }
+    }
+
+    /// Returns the key with the description of the place that it comes from.
+    #[must_use]
+    pub fn described(self, info: MasterKeyInfo) -> Self {
+        Self { info, ..self }
     }
 }
 
@@ -64,6 +73,10 @@ impl MasterKey for LocalMasterKey {
             .try_into()
             .map_err(|_| MasterKeyError::Unwrap)?;
         Ok(Secret::new(*key))
+    }
+
+    fn info(&self) -> MasterKeyInfo {
+        self.info.clone()
     }
 }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 use zeroize::Zeroizing;
 
 use super::form::from_bytes;
-use super::{LocalMasterKey, MasterKeyError};
+use super::{LocalMasterKey, MasterKeyError, MasterKeyInfo};
 
 /// Largest number of bytes that a source may give.
 const SOURCE_BYTES_MAX: u64 = 4096;
@@ -89,7 +89,16 @@ impl MasterKeySource {
             from: self.to_string(),
             source,
         })?;
-        Ok(LocalMasterKey::new(secret))
+        let info = MasterKeyInfo::local(&self.place());
+        Ok(LocalMasterKey::new(secret).described(info))
+    }
+
+    /// Returns the place for statuses. A command may contain secrets.
+    fn place(&self) -> String {
+        match self {
+            Self::Command(_) => "command".to_owned(),
+            other => other.to_string(),
+        }
     }
 }
 
@@ -175,6 +184,9 @@ mod tests {
             .load()
             .expect("a key");
         assert_eq!(from_file.name(), from_command.name());
+        let place = format!("file:{}", path.display());
+        assert_eq!(from_file.info().source, place);
+        assert_eq!(from_command.info().source, "command");
     }
 
     #[test]

@@ -299,6 +299,18 @@ pub(crate) const SERVER: &[MetricRow] = &[
         "Bytes that DCP consumers with flow control have not acknowledged",
     ),
     (
+        "master_key_requests",
+        "kedge_master_key_requests",
+        true,
+        "Requests to the key management service of the master key",
+    ),
+    (
+        "master_key_failures",
+        "kedge_master_key_failures",
+        true,
+        "Requests to the key management service of the master key that failed",
+    ),
+    (
         "unserved_directories",
         "kedge_unserved_directories",
         false,

@@ -55,6 +55,19 @@ impl Audit {
             None => Ok(()),
         }
     }
+
+    /// Has the master key wrap the data keys again.
+    ///
+    /// # Errors
+    /// [`KeyringError`]. The keys are unchanged then.
+    pub fn rewrap_keys(&self) -> Result<(), KeyringError> {
+        let Some(log) = &self.log else {
+            return Ok(());
+        };
+        // Lines are written while a key management service is asked.
+        let keys = log.file.lock().place().2.clone();
+        keys.0.map_or(Ok(()), |keyring| keyring.rewrap())
+    }
 }
 
 /// The keys. Without a keyring, or an active key in it, lines are in plain text.

@@ -1,12 +1,13 @@
 //! The master key of encryption at rest.
 
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use kedge_disk::Disk;
 use kedge_encryption::{
-    KEYRING_FILE, Keyring, KeyringError, MasterKey, MasterKeyError, MasterKeySource, MasterKeys,
+    KEYRING_FILE, Keyring, KeyringError, MasterKey, MasterKeyError, MasterKeys,
 };
+use kedge_kms::KeyRole;
 
 use crate::settings::{MaybeMasterKey, Settings};
 
@@ -15,10 +16,13 @@ pub(super) fn master_keys(settings: &Settings) -> Result<Option<MasterKeys>, Mas
     let keys = of_sources(
         &settings.encryption_master_key,
         &settings.encryption_previous_master_key,
+        KeyRole::Current,
+        settings.encryption_master_key_timeout,
     )?;
     if let Some(keys) = &keys {
         tracing::info!(
             master_key = keys.name(),
+            source = keys.info().source,
             "encryption at rest has a master key"
         );
     }
@@ -46,22 +50,25 @@ pub(super) fn node_keyring(
     Ok(Some(Arc::new(keyring)))
 }
 
-/// Gets the master key, and the one before. Returns `None` without a current one.
+/// Gets the master key for a use, and the one before. Returns `None` without a current one. A key management service that does not
+/// answer is asked again for `time_max`.
 pub(crate) fn of_sources(
     current: &MaybeMasterKey,
     previous: &MaybeMasterKey,
+    role: KeyRole,
+    time_max: Duration,
 ) -> Result<Option<MasterKeys>, MasterKeyError> {
-    let Some(current) = load(current.0.as_ref())? else {
+    let load =
+        |source: &MaybeMasterKey, role| -> Result<Option<Arc<dyn MasterKey>>, MasterKeyError> {
+            let opened = source.0.as_ref().map(|source| source.open(role, time_max));
+            opened.transpose()
+        };
+    let Some(current) = load(current, role)? else {
         return Ok(None);
     };
     let keys = MasterKeys::new(current);
-    Ok(Some(match load(previous.0.as_ref())? {
+    Ok(Some(match load(previous, KeyRole::Previous)? {
         Some(previous) => keys.with_previous(previous),
         None => keys,
     }))
-}
-
-fn load(source: Option<&MasterKeySource>) -> Result<Option<Arc<dyn MasterKey>>, MasterKeyError> {
-    let key = source.map(MasterKeySource::load).transpose()?;
-    Ok(key.map(|key| Arc::new(key) as Arc<dyn MasterKey>))
 }

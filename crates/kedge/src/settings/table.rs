@@ -205,9 +205,11 @@ settings! {
 
     ["Encryption at rest"]
     encryption_master_key: MaybeMasterKey = MaybeMasterKey::default(),
-        "Source of the master key, which wraps the data keys of encrypted buckets: 32 bytes, or a text of 64 hexadecimal digits or of 32 bytes in Base64. `file:PATH`: a file outside of the data directory. `env:NAME`: an environment variable. `command:COMMAND`: the output of a command of the shell, such as one that asks a vault. It is read at the start; without it, a server with an encrypted bucket does not start. Keep a copy of it in another place: without it the data is lost.", default_note = "none";
+        "Source of the master key, which wraps the data keys of encrypted buckets: 32 bytes, or a text of 64 hexadecimal digits or of 32 bytes in Base64. `file:PATH`: a file outside of the data directory. `env:NAME`: an environment variable. `command:COMMAND`: the output of a command of the shell, such as one that asks a vault. `awskms:KEY` and `kmip:HOST/KEY`: a key that stays in AWS KMS or in a KMIP server, with options after `?` (docs/guides/encryption.md). It is read, or checked, at the start; without it, a server with an encrypted bucket does not start. Keep a copy of it in another place: without it the data is lost.", default_note = "none";
     encryption_previous_master_key: MaybeMasterKey = MaybeMasterKey::default(),
         "Source of the master key before. A start wraps the data keys that it wraps again with the current one; afterwards it is not needed any more.", default_note = "none";
+    encryption_master_key_timeout: Duration = Duration::from_secs(30),
+        "Time for which a start asks a key management service again that does not answer. The server does not start if it is over. A running server needs the service only for the first data key of a bucket, and to wrap data keys again.";
     audit_log_encryption: bool = false,
         "Encrypt the audit log, with data keys of this node that the master key wraps. `kedge audit show` prints it. Older files stay as they are until they are rotated away.";
 

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::ops::Deref;
 
-use kedge_encryption::MasterKeySource;
 use kedge_executor::ThreadCount;
+use kedge_kms::KeySource;
 use kedge_node::pools::{THREADS_KIND, parse_threads, threads_text};
 use kedge_tls::NameRules;
 use kedge_types::setting::{SettingValue, expected};
@@ -95,17 +95,16 @@ impl SettingValue for Hosts {
 
 /// The source of a master key, or none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct MaybeMasterKey(pub(crate) Option<MasterKeySource>);
+pub(crate) struct MaybeMasterKey(pub(crate) Option<KeySource>);
 
 impl SettingValue for MaybeMasterKey {
-    const KIND: &'static str = "file:PATH, env:NAME, command:COMMAND, or empty";
+    const KIND: &'static str = "file:PATH, env:NAME, command:COMMAND, awskms:KEY[?OPTION=VALUE&...], kmip:HOST[:PORT]/KEY?OPTION=VALUE&..., or empty";
 
     fn read(text: &str) -> Result<Self, String> {
         if text.is_empty() {
             return Ok(Self(None));
         }
-        let source = text.parse().map_err(|_| expected::<Self>())?;
-        Ok(Self(Some(source)))
+        text.parse().map(|source| Self(Some(source)))
     }
 
     fn show(&self) -> String {

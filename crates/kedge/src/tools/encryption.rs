@@ -28,24 +28,39 @@ enum EncryptionCommand {
     },
     /// Give new data a new key, and have all data of older ones written again in the background
     Rotate,
+    /// Have the master key wrap the data keys of all buckets again, as after a rotation in its key management service
+    Rewrap,
+    /// Encrypt and decrypt something with the master key
+    TestKey,
 }
 
 pub(crate) fn run(args: &EncryptionArgs) -> Result<(), ToolError> {
-    let bucket = args.access.bucket()?;
     let client = args.access.management()?;
-    match args.command {
-        EncryptionCommand::Status { json } => status(&client, &bucket, json),
+    let done = match args.command {
+        EncryptionCommand::Status { json } => {
+            return status(&client, &args.access.bucket()?, json);
+        }
         EncryptionCommand::Rotate => {
+            let bucket = args.access.bucket()?;
             let path = format!(
                 "/controller/dropEncryptionAtRestDeks/bucket/{}",
                 encode(&bucket)
             );
             client.expect("POST", &path, &[])?;
-            Ok(output::print(&format!(
+            format!(
                 "bucket \"{bucket}\" has a new data key; data of older ones is written again in the background\n"
-            ))?)
+            )
         }
-    }
+        EncryptionCommand::Rewrap => {
+            client.expect("POST", "/controller/rotateEncryptionKey/1", &[])?;
+            "the master key has wrapped the data keys of all buckets again\n".to_owned()
+        }
+        EncryptionCommand::TestKey => {
+            client.expect("POST", "/settings/encryptionKeys/1/test", &[])?;
+            "the master key works\n".to_owned()
+        }
+    };
+    Ok(output::print(&done)?)
 }
 
 fn status(client: &ManagementClient, bucket: &str, json: bool) -> Result<(), ToolError> {
@@ -65,7 +80,9 @@ fn describe(bucket: &str, status: &Value) -> String {
     let count = |field: &str| status[field].as_u64().unwrap_or(0);
     let data = status["info"]["dataStatus"].as_str().unwrap_or("unknown");
     let mut out = format!("bucket \"{bucket}\": {data}\n");
-    let _ = writeln!(out, "master key      {}", text("masterKey"));
+    let source = status["masterKeySource"].as_str();
+    let source = source.map_or_else(String::new, |source| format!(" from {source}"));
+    let _ = writeln!(out, "master key      {}{source}", text("masterKey"));
     let keys = status["keys"].as_array();
     for key in keys.into_iter().flatten() {
         let id = key["id"].as_str().unwrap_or_default();
@@ -93,6 +110,7 @@ mod tests {
     fn status_shows_keys_files_and_the_last_error() {
         let status = serde_json::json!({
             "masterKey": "local:00ff",
+            "masterKeySource": "env:KEY",
             "keys": [{ "id": "some-uuid", "created": 0 }],
             "encryptedFiles": 3,
             "plainFiles": 1,
@@ -103,7 +121,7 @@ mod tests {
         assert_eq!(
             describe("b", &status),
             "bucket \"b\": partiallyEncrypted\n\
-             master key      local:00ff\n\
+             master key      local:00ff from env:KEY\n\
              data key        some-uuid of 1970-01-01T00:00:00.000Z\n\
              files           3 encrypted, 1 in plain text\n\
              to be rewritten 1\n\

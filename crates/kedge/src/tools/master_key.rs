@@ -1,11 +1,17 @@
 //! The master key on the command line of tools that read encrypted files.
 
+use std::time::Duration;
+
 use clap::Args;
 use kedge_encryption::{MasterKeyError, MasterKeys};
+use kedge_kms::KeyRole;
 use kedge_types::setting::SettingValue as _;
 
 use crate::serve::encryption::of_sources;
 use crate::settings::MaybeMasterKey;
+
+/// The time for which a key management service is asked again.
+const SERVICE_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// The flags of the server that name its master keys.
 #[derive(Args, Clone, Debug)]
@@ -26,6 +32,8 @@ pub(crate) struct MasterKeyArgs {
 impl MasterKeyArgs {
     /// Gets the keys; `None` if none is given. A command or another system may be asked for them.
     pub(crate) fn load(&self) -> Result<Option<MasterKeys>, MasterKeyError> {
-        of_sources(&self.current, &self.previous)
+        // Tools only read.
+        let role = KeyRole::Previous;
+        of_sources(&self.current, &self.previous, role, SERVICE_TIME_MAX)
     }
 }

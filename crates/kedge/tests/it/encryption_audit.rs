@@ -142,7 +142,9 @@ fn new_data_keys_of_the_audit_log_are_asked_for_over_rest() {
         ("DELETE", "/settings/encryptionKeys/1", 400),
         ("DELETE", "/settings/encryptionKeys/2", 404),
         ("GET", "/settings/encryptionKeys/2", 404),
-        ("POST", "/controller/rotateEncryptionKey/1", 400),
+        ("POST", "/controller/rotateEncryptionKey/1", 200),
+        ("POST", "/controller/rotateEncryptionKey/2", 404),
+        ("POST", "/settings/encryptionKeys/1/test", 200),
         ("POST", "/controller/forceEncryptionAtRest/audit", 400),
         ("POST", "/controller/forceEncryptionAtRest/bucket/none", 404),
     ] {
