@@ -1,8 +1,6 @@
 """Many connections, and many buckets."""
 
-import time
-
-from harness import QUICK, fresh_dir, median, say, table
+from harness import QUICK, fresh_dir, say, table
 from node import Kedge, load, size
 
 from kv_parts.cells import FIGURES, figures, measured, ratio
@@ -42,15 +40,20 @@ def connections():
     return samples
 
 
+def loaded(server):
+    """The number of buckets that are loaded."""
+    listed = server.ask("/pools/default/buckets") or []
+    return sum(bucket["nodes"][0]["status"] == "healthy" for bucket in listed)
+
+
 def buckets():
     """A server with many buckets: its memory, and one of its buckets beside the only bucket of another server."""
     say(f"{TITLE}: {BUCKETS} buckets")
     many, one = Kedge(fresh_dir("kedge-many"), name="kedge-many"), Kedge(fresh_dir("kedge"))
-    time.sleep(1)
     empty = many.process.resident_bytes()
     for number in range(1, BUCKETS):
         many.tell("/pools/default/buckets", name=f"b{number}", ramQuotaMB=QUOTA_MB)
-    time.sleep(5)
+    many.wait_for("all buckets are loaded", lambda _: loaded(many) == BUCKETS, 60)
     grown = many.process.resident_bytes() - empty
     runs = {"many": [], "one": []}
     servers = {"many": many, "one": one}

@@ -117,15 +117,7 @@ func TestEncryptionChangesWithoutErrors(t *testing.T) {
 // release, without another restart. Clients see no error.
 func TestEncryptionNeedsTheNewerReleaseOnAllNodes(t *testing.T) {
 	t.Parallel()
-	older := olderRelease(t)
-	directory := t.TempDir()
-	store := embedded(directory)
-	var all nodes
-	for number := range 3 {
-		all = append(all, newMember(t, store, directory, number, nil))
-		all[number].release = older
-	}
-	all.form(t, 2)
+	all := clusterOfRelease(t, olderRelease(t))
 	members := all.tlsMembers(t)
 	load := startClients(t, all, allLevels...)
 	load.more(t, 200)

@@ -33,19 +33,26 @@ func (n *node) compatibility(t *testing.T) compatibility {
 	return status.Compatibility
 }
 
-// One node after the other gets a newer release and one goes back in between. Clients see no error. The level is raised when all
-// have the newer release and nobody holds it; a node of the older one is refused from then on.
-func TestRollingUpgradeAndDowngradeWithoutErrors(t *testing.T) {
-	t.Parallel()
-	older := olderRelease(t)
+// clusterOfRelease starts three nodes of a release, with two replicas.
+func clusterOfRelease(t *testing.T, release string) nodes {
+	t.Helper()
 	directory := t.TempDir()
 	store := embedded(directory)
 	var all nodes
 	for number := range 3 {
 		all = append(all, newMember(t, store, directory, number, nil))
-		all[number].release = older
+		all[number].release = release
 	}
 	all.form(t, 2)
+	return all
+}
+
+// One node after the other gets a newer release and one goes back in between. Clients see no error. The level is raised when all
+// have the newer release and nobody holds it; a node of the older one is refused from then on.
+func TestRollingUpgradeAndDowngradeWithoutErrors(t *testing.T) {
+	t.Parallel()
+	older := olderRelease(t)
+	all := clusterOfRelease(t, older)
 	load := startClients(t, all, append([]gocb.DurabilityLevel{gocb.DurabilityLevelNone}, allLevels...)...)
 	load.more(t, 500)
 	is := func(level int, waitsFor ...string) {
